@@ -1,4 +1,4 @@
-"""Check what is published: the wheel, its bytes, its parts, the workflows that make it, and the names of its API.
+"""Check the published artefacts. They are the wheel, its bytes, its parts, its workflows, and the names of its API.
 
 poe chain                 needs the group `chain`: pip install --group chain
 poe chain PYTHON          the bill of materials is of that interpreter's environment
@@ -21,7 +21,7 @@ SBOM = ROOT / ".sbom.json"
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a tool of this environment; return what it says. Raises `CalledProcessError`."""
+    """Run a tool of this environment and return its output. Raises `CalledProcessError`."""
     name, *arguments = command
     tool = shutil.which(str(name), path=str(HERE)) or str(name)
     print("$", name, *arguments, flush=True)
@@ -36,14 +36,14 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def built(folder: Path) -> dict[str, str]:
-    """Build wheel and source distribution; return their digests by name."""
+    """Build wheel and source distribution, and return their digests by name."""
     moment = run("git", "log", "-1", "--format=%ct").strip()
     run("hatchling", "build", "-d", folder, SOURCE_DATE_EPOCH=moment)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
 def main(arguments: list[str]) -> int:
-    """Check all; return an exit code."""
+    """Check all and return an exit code."""
     with tempfile.TemporaryDirectory(prefix="headrace-chain-") as name:
         first, second = built(Path(name, "1")), built(Path(name, "2"))
         if first != second or len(first) != 2:

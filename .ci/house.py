@@ -57,7 +57,7 @@ def pages() -> dict[str, str]:
 
 
 def sentences(texts: dict[str, str]) -> list[str]:
-    """Return the sentences of pages; a cell of a table is one."""
+    """Return the sentences of pages. A cell of a table is one."""
     parts = (part for text in texts.values() for part in re.split(r"(?<=[.:;!?])\s+|\n\n|\n(?=[|*#-])|\|", text))
     return [part for part in parts if len(part.split()) >= 3]
 
@@ -74,7 +74,7 @@ def glossary() -> list[str]:
 
 
 def largest_state() -> int:
-    """Return the number of fields of the largest class that changes: attrs, or attributes that `__init__` sets."""
+    """Return the number of fields of the largest mutable class, which are attrs or attributes that `__init__` sets."""
     most = 0
     for _, tree in modules():
         for node in ast.walk(tree):
@@ -157,7 +157,7 @@ def first_paragraphs(texts: list[str], mark: str) -> float:
 
 
 def lowest_limits() -> dict[str, float]:
-    """Return the lowest limit that each count had in the history that is here; nothing without one."""
+    """Return the lowest limit that each count had in the history that is here. Without a history there is none."""
     lowest: dict[str, float] = {}
     path = LIMITS.relative_to(ROOT).as_posix()
     for commit in git("log", "--format=%H", "--", path).split():
@@ -239,7 +239,7 @@ def counts() -> dict[str, float]:
 
 
 def main() -> int:
-    """Print the table; return whether a count is over its limit."""
+    """Print the table and return whether a count is over its limit."""
     rows = tomllib.loads(LIMITS.read_text("utf-8"))
     found = counts()
     complaints = [f"{name}: has no limit" for name in found.keys() - rows.keys()]

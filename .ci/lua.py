@@ -1,4 +1,4 @@
-"""Check the scripts, each with its fragments, by luacheck: Debian has it in the package lua-check.
+"""Check the scripts with their fragments by luacheck. Debian has it in the package lua-check.
 
 Unused fragments, and fragments' names that a script uses for its own, are left alone: a script is put together from
 fragments that others use, too.

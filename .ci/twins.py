@@ -1,4 +1,4 @@
-"""Write the classes for threads from the classes for asyncio: files in folders `sync` of `headrace`.
+"""Write the classes for threads from the classes for asyncio. They are files in folders `sync` of `headrace`.
 
     python .ci/twins.py            # writes the files
     python .ci/twins.py --check    # fails if a file differs from its translation; CI does this

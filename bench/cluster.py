@@ -1,4 +1,4 @@
-"""Sharded queues on clusters: server and client time a job, and the share of the busiest master.
+"""Sharded queues on clusters. The bench measures server and client time a job, and the share of the busiest master.
 
 python bench/cluster.py --masters 1,3 --shards 1,12 --jobs 60000 --rounds 3
 
@@ -78,7 +78,9 @@ class Bench:
         return found if start is None else found | {"start us": 1e6 * start / self.jobs}
 
     def start(self, way: str) -> float:
-        """Have a worker do one job; return the seconds of processor time of this, and fill the queue."""
+        """Let a worker do one job, then fill the queue. Return the seconds of processor time of that job in this
+        process.
+        """
         self.fill(1)
         mine = time.process_time()
         self.drained(way, 1)
@@ -192,7 +194,7 @@ class Bench:
 
 
 def member(way: str, url: str, shards: int, jobs: int) -> None:
-    """Enqueue so many jobs, or drain the queue with others; say when it began and ended, and how many there were."""
+    """Enqueue so many jobs, or drain the queue with others. Return when it began and ended, and the number of jobs."""
     first, last, done = 0.0, 0.0, 0
 
     async def drain() -> None:
@@ -258,7 +260,7 @@ def main() -> int:
 
 
 def bars(found: dict[str, dict[str, float]], ways: Sequence[str]) -> int:
-    """Say which bars 3 x 12 keeps beside 1 x 1; the exit status is 1 if it keeps not all."""
+    """Print which bars 3 x 12 keeps beside 1 x 1. The exit status is 1 if it fails one."""
     missed = 0
     for way in ways:
         one, many = found.get(f"1 x 1 {way}"), found.get(f"3 x 12 {way}")

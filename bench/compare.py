@@ -94,7 +94,7 @@ COLUMNS = {  # of a figure: its title, digits after the point, and whether more 
 
 
 def environment(peer: str, folder: Path) -> tuple[str, str]:
-    """Make a peer's environment; return its Python, and the version of the peer. Raises `CalledProcessError`."""
+    """Make a peer's environment and return its Python and the version of the peer. Raises `CalledProcessError`."""
     if peer not in PACKAGES:
         return sys.executable, version("redis" if peer == "redis-py" else "headrace")
     python = folder / peer / "bin" / "python"
@@ -110,14 +110,14 @@ def environment(peer: str, folder: Path) -> tuple[str, str]:
 
 
 class Peer:
-    """One of those that are compared."""
+    """A library that is compared."""
 
     def __init__(self, name: str, python: str, server: Server) -> None:
         self.name, self._python = name, python
         self._url = server.url if name in BY_TCP else f"unix://{server.path}"
 
     def begin(self, verb: str, jobs: int, **more: float | str) -> subprocess.Popen[str]:
-        """Start one of its programs; *more* are `bytes` of a job, `queues`, `seconds`, `rate`, `board`."""
+        """Start one of its programs. *more* are `bytes` of a job, `queues`, `seconds`, `rate` and `board`."""
         command = [self._python, str(RUNNER), self.name, verb, self._url, str(jobs)]
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         environ |= {"PYTHONPATH": str(ROOT / "src") if self.name not in PACKAGES else ""}
@@ -127,7 +127,7 @@ class Peer:
         )
 
     def end(self, process: subprocess.Popen[str], limit: float = LIMIT_S) -> Any:
-        """Return what a program has told, in so many seconds at most."""
+        """Return the output of a program within so many seconds."""
         with process:
             try:
                 out, _ = process.communicate(timeout=limit)
@@ -183,7 +183,7 @@ def median(rounds: list[Figures], key: str) -> float | None:
 
 
 def cell(rounds: list[Figures], key: str, digits: int) -> str:
-    """A cell of the table: the median, and from where to where the rounds went."""
+    """Return a cell of the table with the median and the range of the rounds."""
     values = [one[key] for one in rounds if key in one]
     if not values:
         return "–"
@@ -211,7 +211,7 @@ def page(told: dict[str, Any]) -> str:
 
 
 def picture(told: dict[str, Any]) -> str:
-    """The plot: a panel for each of four figures, a bar for each peer, on a logarithmic scale."""
+    """Return the plot with a panel for each of four figures and a bar for each peer, on a logarithmic scale."""
     panels, wide, bar = ("one", "drain", "p50", "server"), 470, 22
     names = list(told["peers"])
     high = 48 + bar * len(names)
@@ -261,7 +261,7 @@ def main() -> None:
 
 
 def arguments(text: str | None) -> argparse.ArgumentParser:
-    """Make a parser of what is asked of all that compares with others."""
+    """Return the parser of the arguments that all comparisons share."""
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
     parser.add_argument("--only", default=",".join(PEERS), help="some of " + ", ".join(PEERS))
@@ -272,7 +272,7 @@ def arguments(text: str | None) -> argparse.ArgumentParser:
 
 
 def conditions(server: str) -> dict[str, Any]:
-    """Say under what is measured."""
+    """Return the conditions of the measurement."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""From when a job is due to the start of its handler, on a worker that was idle and had blocked before.
+"""The time from a job's due time to the start of its handler, on an idle worker that had blocked before.
 
 Another client delays the job while the worker blocks, one job at a time. When it is due is what the server says; the
 server runs on this machine, so that its clock also tells when the handler starts. `by hand` is a loop
@@ -70,7 +70,7 @@ def delayed(server: Server, worker: str, way: str, jobs: int) -> list[float]:
 
 
 def recurring(server: Server, worker: str, jobs: int) -> list[float]:
-    """The same for the ticks of a schedule; the due time is in the id."""
+    """Measure the ticks of a schedule in the same way. The due time is in the id."""
     starts, took = Starts(), []
     with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts.note):
         time.sleep(1.0)

@@ -51,7 +51,7 @@ def tasks(url: str, handle: Handle, **options: Any) -> Iterator[None]:
 
 @contextmanager
 def by_hand(url: str, handle: Handle, **options: Any) -> Iterator[None]:
-    """No worker: a loop around `Queue.lease`."""
+    """Run a loop around `Queue.lease` without a worker."""
     over = threading.Event()
 
     def run() -> None:

@@ -1,4 +1,5 @@
-"""How long a quiet tenant waits beside a flood, with and without `fair=`; weights; and the cost of fairness.
+"""The wait of a quiet tenant beside a flood, with and without `fair=`. Weights and the cost of fairness are measured
+too.
 
 python bench/fair.py --server valkey-9.1 --rounds 3 --seconds 10 --write [--rows flood,keys] [--before CHECKOUT]
 
@@ -111,7 +112,7 @@ class Seen:
         self.waits: list[tuple[int, float]] = []  # numbers of timed jobs, and their ms, since the last answer
 
     def begin(self, job: Job) -> None:
-        """Note a job: the first line of each handler."""
+        """Record a job, as the first line of each handler."""
         now = time.time()
         self.first, self.last = self.first or now, now
         self.ran += 1
@@ -129,7 +130,7 @@ class Seen:
 
 
 async def serve(url: str, spec: Mapping[str, Any]) -> None:
-    """Work until the input ends; answer each line of it."""
+    """Work until the input ends, and answer each line of it."""
     worker, seen, took, spread = AsyncWorker(url=url), Seen(), spec["took"], spec["spread"]
 
     @worker.handler(NAME, concurrency=spec["handlers"], **spec["terms"])
@@ -170,7 +171,7 @@ def flood(url: str, jobs: int) -> None:
 
 
 def jobs_of(numbers: range, names: list[str]) -> list[NewJob[bytes]]:
-    """Make jobs of tenants by turns; each is also an organisation and its only user."""
+    """Make jobs of tenants by turns. Each tenant is also an organisation and its only user."""
     some = [names[number % len(names)] for number in numbers]
     return [NewJob(PAYLOAD, headers={"tenant": name, "org": name, "user": name}) for name in some]
 
@@ -272,7 +273,7 @@ class Bench:
         return {name: order.get(name, 0) for name in WEIGHTS}
 
     def calls(self) -> Figures:
-        """Measure calls of one client: microseconds of the server a job, and bytes of a job in a line."""
+        """Measure calls of one client. Return microseconds of the server a job, and bytes of a job in a line."""
         found: Figures = {}
         for way, terms in (("without", {}), ("fair", {"fair": "tenant"}), ("two levels", {"fair": "org/user"})):
             for values in (1, TENANTS):
@@ -307,7 +308,7 @@ class Bench:
         return took, answer
 
     def costs(self) -> Figures:
-        """Drain the same jobs with and without terms: of handlers that take a while, and of others."""
+        """Drain the same jobs with and without terms, with slow handlers and with fast ones."""
         found: Figures = {}
         hundred = [f"tenant-{number}" for number in range(TENANTS)]
         for kind, jobs, tenants, handlers, took in (
@@ -420,7 +421,9 @@ def page(told: dict[str, Any]) -> str:
 
 
 def picture(told: dict[str, Any]) -> str:
-    """The plot: the longest wait of each tenth of a second over the seconds, a line for each way, logarithmic."""
+    """Return the plot of the longest wait in each tenth of a second over time, a line for each way, on a logarithmic
+    scale.
+    """
     wide, high, left, top = 760, 320, 66, 40
     figures = told["rows"]["flood"]["figures"]
     lines = {

@@ -1,4 +1,4 @@
-"""What becomes of headrace and other queues as the backlog, the payloads, the idle workers and the queues grow.
+"""The behaviour of headrace and other queues as the backlog, the payloads, the idle workers and the queues grow.
 
 python bench/growth.py --server valkey-9.1 --write
 
@@ -65,11 +65,11 @@ CONDITIONS = (
 
 
 class LeftOut(Exception):
-    """What is not measured, and why."""
+    """A peer that is not measured, with the reason."""
 
 
 def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
-    """Send jobs one by one, and let a worker take as many of those that wait."""
+    """Send jobs one by one, and let a worker take as many waiting ones."""
     one = jobs / peer.end(peer.begin("one", jobs, **more), WORK_S)["seconds"]
     spent = processor(client)
     try:
@@ -83,7 +83,7 @@ def rates(peer: Peer, client: Any, jobs: int, **more: int) -> str:
 
 
 def waiting(peer: Peer, client: Any, jobs: int) -> str:
-    """Fill the queue, then measure beside what waits."""
+    """Fill the queue, then measure beside the waiting jobs."""
     verb = "bulk" if peer.name in BULK else "one"
     left, sample, took = jobs, min(jobs, SAMPLE if peer.name in BULK else SAMPLE // 20), 0.0
     while left > 0:
@@ -142,7 +142,7 @@ def spent_by(processes: Sequence[int]) -> float:
 
 @frozen
 class Span:
-    """What a few seconds of idle workers took, in each of them."""
+    """The costs of idle workers in each second of a short time."""
 
     processes: list[int]
     connections: int
@@ -151,7 +151,9 @@ class Span:
     workers: float
 
     def alike(self, other: Span) -> bool:
-        """Say whether another span took about as much, by as many: what comes every ten seconds is in one of two."""
+        """Tell whether another span cost about as much by as many events. An event each ten seconds is in one of two
+        spans.
+        """
 
         def near(one: float, another: float, least: float) -> bool:
             return abs(one - another) <= max(one, another) / 3 + least
@@ -301,7 +303,7 @@ def grow(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def keep(told: dict[str, Any]) -> dict[str, Any]:
-    """Write the figures of some axes and the page; return them with those that were there of the others."""
+    """Write the figures of some axes and the page. Return them with the earlier figures of the other axes."""
     axes = (json.loads(RAW.read_text("utf-8"))["axes"] if RAW.exists() else {}) | told["axes"]
     told = {"axes": {axis: axes[axis] for axis in AXES if axis in axes}}
     RAW.parent.mkdir(exist_ok=True)

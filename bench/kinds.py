@@ -1,4 +1,5 @@
-"""What kinds of jobs cost the server, by turns: to add, to lease and to complete; and what bare commands would cost.
+"""The costs of kinds of jobs on the server, by turns. Jobs are added, leased and completed. Bare commands are the
+floor.
 
 python bench/kinds.py --server valkey-9.1 --rounds 60 [--before CHECKOUT] [--kinds plain,id] [--batch 250]
 
@@ -45,7 +46,7 @@ Times = tuple[float, float, float]
 
 
 def metered(client: Any, call: Callable[[], Any]) -> tuple[Any, float]:
-    """Call, and say what that took the server in microseconds."""
+    """Make a call and return the microseconds that it took the server."""
     client.config_resetstat()
     before = used(client)
     reply = call()
@@ -88,7 +89,7 @@ class Scripts:
 
 
 class Bare:
-    """What a job of a kind consists of, by bare commands."""
+    """The bare commands of a job of a kind."""
 
     def __init__(self, client: Any, kind: str) -> None:
         self._client, self._kind = client, kind
@@ -156,7 +157,7 @@ def sources_of(checkout: Path) -> dict[str, str]:
 
 
 def tenth(values: Sequence[float]) -> float:
-    """The tenth percentile: what other processes do comes on top."""
+    """Return the tenth percentile, because other processes only add time."""
     return sorted(values)[len(values) // 10]
 
 

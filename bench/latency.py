@@ -1,4 +1,4 @@
-"""From an enqueue, or a release, to the start of the handler of an idle worker: medians and tails.
+"""The time from an enqueue or a release to the start of an idle worker's handler, with medians and tails.
 
 python bench/latency.py --server valkey-9.1 --jobs 1000
 """

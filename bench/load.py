@@ -227,7 +227,9 @@ def page(told: dict[str, Any]) -> str:
 
 
 def picture(told: dict[str, Any]) -> str:
-    """The plot: p99 over the loads, a panel for each number of queues, a line for each peer, on a logarithmic scale."""
+    """Return the plot of p99 over the loads, with a panel for each number of queues and a line for each peer. The
+    scale is logarithmic.
+    """
     wide, high, left, top = 470, 330, 50, 40
     loads = [load for load in TITLES if not load.endswith("jobs/s")]
     style = "text{fill:#333}.g{stroke:#ccc}.o{stroke:#0b7285}.p{stroke:#adb5bd}path{fill:none;stroke-width:2}"

@@ -1,4 +1,5 @@
-"""One worker for many queues: connections, idle commands, jobs per second and idle latency beside those of one queue.
+"""One worker for many queues. Connections, idle commands, jobs a second and idle latency are compared with one
+queue.
 
 python bench/many.py --server valkey-9.1 --queues 1,100,1000,5000 --rounds 3
 python bench/many.py --queues 5000 --rest 300 --jobs 0 --lone 0   # at rest over minutes
@@ -38,7 +39,7 @@ def names(queues: int) -> list[str]:
 
 
 async def serve(url: str, queues: int) -> None:
-    """Work until the input ends; answer each line of it with what was counted since the last."""
+    """Work until the input ends. Answer each line with the counts since the last."""
     worker = AsyncWorker(url=url)
     ran = 0
     waits: list[float] = []
@@ -64,7 +65,7 @@ class Serving:
         self.process = process
 
     def ask(self) -> dict[str, Any]:
-        """Say what it has counted."""
+        """Return the counts of the process."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write("?\n")
@@ -93,7 +94,7 @@ def serving(url: str, queues: int) -> Iterator[Serving]:
 
 
 def commands(client: Any) -> int:
-    """Count the calls of all commands so far, with those that scripts make."""
+    """Count the calls of all commands so far, including those of scripts."""
     return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
 
 
@@ -128,7 +129,7 @@ def idle(client: Any, worker: Serving, seconds: float) -> dict[str, float]:
 def measure(
     server: Server, queues: int, jobs: int, lone: int, every: float, settle: float, rest: float
 ) -> dict[str, float]:
-    """Measure a worker for so many queues: idle, with lone jobs if there are to be some, and with many."""
+    """Measure a worker for so many queues. It is idle, gets lone jobs if there are any, and gets many jobs."""
     streams = [Keys.of(name).key("jobs") for name in names(queues)]
     with redis.Redis(unix_socket_path=server.path) as client, serving(server.url, queues) as worker:
         client.flushall()
@@ -190,8 +191,8 @@ def all_at_once(client: Any, worker: Serving, streams: list[str], each: int, ran
 
 
 def produce(server: Server, queues: int) -> dict[str, float]:
-    """Measure `enqueue` by turns to so many queues of one client: the first job of each, with what makes and closes the
-    queue, and the second; beside as many jobs to one queue.
+    """Measure `enqueue` by turns to so many queues of one client. The first job includes making and closing the
+    queue, and the second does not. As many jobs to one queue are measured too.
     """
     told: dict[str, float] = {}
 

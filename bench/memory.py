@@ -1,4 +1,4 @@
-"""Neither a worker nor the server grows with the number of jobs that have passed.
+"""The memory of a worker and of the server does not grow with the number of jobs that have passed.
 
 python bench/memory.py --server valkey-9.1 --handler batch --jobs 1000000
 """
@@ -102,7 +102,7 @@ def rss(pid: int) -> int:
 
 @contextmanager
 def working(url: str, handler: str) -> Iterator[int]:
-    """A worker's process; its id."""
+    """Start a worker's process and return its id."""
     spawn = multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
     process = spawn.Process(target=work, args=(url, handler, theirs))
@@ -125,7 +125,7 @@ def working(url: str, handler: str) -> Iterator[int]:
 
 @frozen
 class Report:
-    """What was measured."""
+    """The measured values."""
 
     rss: Sequence[int]
     """The worker's, at the start and after each quarter of the jobs."""
@@ -139,7 +139,7 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """What grows, and what stays."""
+        """Return complaints about memory that grew and keys that are left."""
         found = [f"{count} {what} left" for what, count in self.left.items() if count]
         growth = max(self.rss[2:]) - self.rss[1]
         if growth > GROWTH:
@@ -150,7 +150,7 @@ class Report:
 
 
 def payloads(start: int, stop: int) -> list[bytes | NewJob]:
-    """100 bytes each; one in ten has an id."""
+    """Return payloads of 100 bytes. One in ten has an id."""
     plain = [b"%0100d" % n for n in range(start, stop)]
     return [NewJob(p, id=f"job-{n}") if n % 10 == 5 else p for n, p in enumerate(plain, start)]
 
@@ -196,7 +196,7 @@ def used(client: redis.Redis) -> int:
 
 
 def leftovers(client: redis.Redis) -> dict[str, int]:
-    """What no queue that is empty should hold."""
+    """Return the keys that an empty queue should not have."""
     parts = {key.decode().removeprefix(PREFIX): key for key in client.scan_iter(count=1000)}
     lanes = [key for part, key in parts.items() if part.startswith("lane:")]
     consumers = {row["name"] for row in client.xinfo_consumers(PREFIX + "jobs", "workers")}

@@ -1,4 +1,5 @@
-"""What order costs: time a job of queues whose jobs have keys, ordered and not, and of lease calls past a hot key.
+"""The cost of order. Times a job with keys are measured for ordered queues and others, and lease calls past a hot
+key.
 
 python bench/ordered.py --jobs 30000 --rounds 3
 """

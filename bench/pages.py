@@ -1,4 +1,4 @@
-"""The first paint of the pages in a browser, the cost of an update of each, and their weight: 200 queues.
+"""The first paint of the pages in a browser, the cost of an update of each, and their weight, with 200 queues.
 
 python bench/pages.py --server valkey-9.1
 """

@@ -1,4 +1,4 @@
-"""What `compare.py` runs in each peer's own environment: its producer, and a worker in this process.
+"""The programs that `compare.py` runs in each peer's own environment. They are its producer and a worker.
 
 python bench/peers.py rq enqueue unix:///tmp/redis.sock 1000
 
@@ -76,7 +76,8 @@ class Over(Exception):
 
 
 class Board:
-    """A file that a bench, its producer and its worker have mapped: the number of jobs that were run, then their waits.
+    """A file that a bench, its producer and its worker have mapped. It has the number of jobs that ran, then their
+    waits.
 
     So a job costs its handler one number, and the bench need not ask the worker.
     """
@@ -118,7 +119,8 @@ BOARD = Board(os.environ["BENCH_BOARD"]) if "BENCH_BOARD" in os.environ else Non
 
 
 class Pace:
-    """When this process sends its jobs: each after the last, each after a while, or each at a moment of its own.
+    """The times at which this process sends its jobs. Each comes after the last, after a pause, or at its own
+    moment.
 
     Moments are given before the first job is sent, and a job's wait is counted from its moment. So a
     call that takes long makes the jobs behind it late, and this shows.
@@ -133,7 +135,8 @@ class Pace:
         self.late: list[float] = []  # ms by which jobs were sent behind their moments
 
     def load(self, seconds: float, rate: float) -> int:
-        """Send so many jobs a second, at random moments, the same in each run; with 0 as fast as the worker runs them.
+        """Send so many jobs a second at random moments that are the same in each run. With 0 send as fast as the
+        worker runs.
 
         Return the number of jobs, at most.
         """
@@ -170,7 +173,7 @@ class Pace:
         self.sent = number + 1
 
     def batches(self, jobs: int, most: int = AT_ONCE) -> Iterator[range]:
-        """Yield the numbers of jobs for one call each: all jobs whose moment has come, or so many."""
+        """Yield the number of jobs of each call, which is all jobs whose moment has come, or so many."""
         first = 0
         while first < jobs:
             self.wait(first)
@@ -196,7 +199,7 @@ class Seen:
         self.before = time.process_time()
 
     def run(self, text: str | bytes) -> None:
-        """Note a job: the first line of each handler."""
+        """Record a job, as the first line of each handler."""
         now = time.time()
         number, sent, _ = (text[:60].decode() if isinstance(text, bytes) else text[:60]).split(":", 2)
         if BOARD:
@@ -209,7 +212,7 @@ class Seen:
         self.last = time.perf_counter()
 
     def await_all(self, jobs: int) -> None:
-        """Say how *jobs* were run once they all were, and end the process, whatever its worker is like."""
+        """Print how *jobs* ran once they all did, and end the process, whatever state its worker is in."""
         while len(self.counts) < jobs and time.perf_counter() - self.last < STUCK_S:
             time.sleep(0.002)
         timed, took = len(self.waits), self.last - self.first  # the start of a worker is not timed
@@ -220,7 +223,9 @@ class Seen:
         os._exit(0)
 
     def tell(self, jobs: int) -> dict[str, float]:
-        """Say what was run so far of *jobs*, while the worker runs on: more wait, and some may have the same number."""
+        """Print how *jobs* have run so far while the worker goes on. More jobs wait, and some may have the same
+        number.
+        """
         counts, waits = list(self.counts.values()), self.waits[WARM_UP:]  # each at once
         cuts = statistics.quantiles(waits, n=100) if len(waits) > 1 else [0.0] * 99
         return {
@@ -238,7 +243,7 @@ SEEN = Seen()
 
 
 def handle(text: str) -> None:
-    """The handler of those that name functions."""
+    """Handle a job, for the peers that name functions."""
     SEEN.run(text)
 
 
@@ -246,7 +251,7 @@ def handle(text: str) -> None:
 
 
 def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
-    """A bare loop, the limit of what redis-py can do one by one."""
+    """Run a bare loop, which is the limit of redis-py one by one."""
     client: Any = import_module("redis").Redis.from_url(url)
     names = [f"bare{number}" for number in range(QUEUES)] if QUEUES > 1 else ["bare"]
 
@@ -518,7 +523,7 @@ def tarsk_redis(url: str) -> tuple[Loop, Callable[[], None]]:
             its.Supervisor("peers:TARSK", children=1, slots=100).work(url, NAMES)
 
     def pass_on(told: Any) -> None:
-        """Say what the child has told, and end."""
+        """Print the child's output, and end."""
         while not (line := told.readline()):
             time.sleep(0.01)
         figures = json.loads(line)
@@ -631,7 +636,9 @@ PEERS: dict[str, Callable[[str], tuple[Loop, Callable[[], None]]]] = {
 
 
 def rest(peer: str, url: str, workers: int) -> None:
-    """Run so many workers, each a process forked from this one, which has what all import; end when all have."""
+    """Run so many workers and end when all have ended. Each is forked from this process, which has imported the
+    common code.
+    """
     PEERS[peer](url)  # connects to nothing
     for _ in range(workers):
         if os.fork() == 0:

@@ -1,4 +1,4 @@
-"""How near to a rate limit workers come, and never above it: by the server's own times of the grants.
+"""The speed of workers under a rate limit. They come near to it and never above it, by the server's own times.
 
 For each engine, number of workers and burst, jobs wait all the time and slots are free; a way's figure is the grants
 after the first burst, in percent of what the limit allows for that time. `by hand` is a loop around `Queue.lease`.

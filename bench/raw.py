@@ -1,4 +1,6 @@
-"""The baseline: commands packed by hand over one blocking socket, replies parsed by hiredis. No safety at all."""
+"""The baseline. Commands are packed by hand over one blocking socket, and hiredis parses replies, without any
+safety.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class Raw:
         self._socket.close()
 
     def ask(self, packed: bytes, replies: int) -> list[Any]:
-        """Send what is packed already; the replies."""
+        """Send packed commands and return the replies."""
         self._socket.sendall(packed)
         got: list[Any] = []
         while True:
@@ -58,7 +60,7 @@ class Raw:
         return self.ask(pack(*args), 1)[0]
 
     def enqueue(self, stream: str, payloads: Sequence[bytes]) -> list[bytes]:
-        """`XADD stream * data payload` for each, `DEPTH` in flight; the entry IDs."""
+        """Send `XADD stream * data payload` for each, with `DEPTH` in flight, and return the entry IDs."""
         key = stream.encode()
         head = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$4\r\ndata\r\n" % (len(key), key)
         ids: list[bytes] = []
@@ -68,7 +70,9 @@ class Raw:
         return ids
 
     def drain(self, stream: str, group: str) -> int:
-        """`XREADGROUP COUNT 500`, then `XACK` and `XDEL` of all of them, until nothing is left; how many."""
+        """Send `XREADGROUP COUNT 500`, then `XACK` and `XDEL` of all entries until none is left, and return their
+        number.
+        """
         done = 0
         while entries := self.read(stream, group):
             self.settle(stream, group, [entry for entry, _ in entries])
@@ -89,7 +93,7 @@ class Raw:
         return done
 
     def read(self, stream: str, group: str) -> list[Any]:
-        """`XREADGROUP COUNT 500`: the entries."""
+        """Send `XREADGROUP COUNT 500` and return the entries."""
         reply = self.run("XREADGROUP", "GROUP", group, "c", "COUNT", DEPTH, "STREAMS", stream, ">")
         found: list[Any] = reply[0][1] if reply else []
         return found

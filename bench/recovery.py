@@ -1,4 +1,4 @@
-"""How long the jobs of a killed worker take to run elsewhere: from SIGKILL to the handler of a peer.
+"""The time until the jobs of a killed worker run elsewhere, from SIGKILL to the handler of a peer.
 
     python bench/recovery.py --url redis://localhost:6379/0 [--kills 100] [--heartbeat 0.5] [--timeout 2] [--young]
 
@@ -26,7 +26,7 @@ PATIENCE = 60.0  # seconds
 
 
 def work(url: str, heartbeat: float, timeout: float, started: Connection, hold: bool) -> None:
-    """A worker; one that is to *hold* keeps its job until it is killed."""
+    """Run a worker. With *hold* it keeps its job until it is killed."""
     worker = Worker(url=url, heartbeat=heartbeat, timeout=timeout)
 
     @worker.handler(NAME, concurrency=1)
@@ -40,13 +40,13 @@ def work(url: str, heartbeat: float, timeout: float, started: Connection, hold: 
 
 @frozen
 class Child:
-    """A worker's process, and a pipe of its own: what is shared by many, a SIGKILL leaves locked."""
+    """A worker's process with its own pipe, because SIGKILL would leave a shared lock held."""
 
     process: Any
     started: Connection
 
     def kill(self) -> None:
-        """As a machine that is gone."""
+        """Kill the process, like a machine that fails."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.join()
         self.started.close()

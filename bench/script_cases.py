@@ -1,4 +1,4 @@
-"""The cases of `scripts.py`: a name, and a function from a `Stand` to an operation to measure, made anew each round."""
+"""The cases of `scripts.py`. Each is a name and a function from a `Stand` to an operation, made anew each round."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def nothing_expired(s: Stand) -> Op[Any]:
 
 
 def somewhere(s: Stand) -> Op[Any]:
-    """In the middle of the sweep, where leases differ."""
+    """Return a reclaim in the middle of a sweep over leases of different lengths."""
     first: Any = s.client.xpending_range(s.ops.keys.key("jobs"), "workers", "-", "+", 1)
     s.client.hset(s.ops.keys.key("stats"), "sweep", f"0 0 {first[0]['message_id'].decode()}")
     s.client.zadd(s.ops.keys.key("leases"), {"1-1": 2**52})
@@ -252,7 +252,7 @@ def cancelled(s: Stand) -> Op[Any]:
 
 
 def cancel_events(s: Stand) -> Op[Any]:
-    """Of children that are to be cancelled, a page."""
+    """Return the advance of a page of children that are to be cancelled."""
     s.run(cancelled(s))
     ops = flow()
     return ops.advance(s.run(ops.events())[:STEPS_PER_SCRIPT])

@@ -24,7 +24,9 @@ from tests.support.servers import Server, binaries
 
 
 def measured(stand: Stand, case: Callable[[Stand], Op[Any]], rounds: int) -> list[int]:
-    """Microseconds of each round: what the call took, or its processor time where other processes came between."""
+    """Return the microseconds of each round. They are the time of the call, or its processor time if other processes
+    ran.
+    """
     times: list[int] = []
     for _ in range(rounds):
         op = case(stand)

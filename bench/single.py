@@ -213,8 +213,8 @@ def bare_tasks(url: str, handle: Handle) -> Iterator[None]:
 
 @contextmanager
 def commands(url: str, handle: Handle) -> Iterator[None]:
-    """A thread that sends by redis-py what a worker does, the blocked read and the lease call behind it, and does no
-    more with the answer: the floor of what a worker can do.
+    """Run a thread that sends a worker's blocked read and the lease call after it by redis-py, and ignores the
+    answer. It is the floor of a worker's cost.
     """
     with Queue("bench", url=url) as jobs, redis.Redis.from_url(url) as client:
         ops, name = jobs.ops, "w.1"

@@ -60,7 +60,7 @@ class Ours:
         connection.commit()
 
     def on_commit(self, connection: Any, name: str) -> None:
-        """Commit an order, then enqueue; a crash between the two loses the job."""
+        """Commit an order, then enqueue. A crash between the two loses the job."""
         connection.execute(ORDER, {"name": name})
         connection.commit()
         self.queue.enqueue(b"x" * 100)
@@ -92,7 +92,7 @@ class Ours:
             return jobs / (time.perf_counter() - began)
 
     def handled(self, jobs: int, *, relay: bool) -> float:
-        """Jobs a second of a worker: from rows, which it relays; or of jobs that wait."""
+        """Return the jobs a second of a worker, from rows that it relays or from waiting jobs."""
         self.empty()
         if relay:
             self.database.ask(ROWS.format(number=jobs))
@@ -144,7 +144,7 @@ class Ours:
 
 
 def environment(folder: Path) -> str:
-    """Make procrastinate's environment; return its Python."""
+    """Make procrastinate's environment and return its Python."""
     python = folder / "bin" / "python"
     if not python.exists():
         for command in (

@@ -1,4 +1,4 @@
-"""The part of `sql.py` that runs procrastinate, in an environment of its own: it prints its figures as JSON.
+"""The part of `sql.py` that runs procrastinate in its own environment. It prints its figures as JSON.
 
 python bench/sql_procrastinate.py postgresql://… 1000 100
 """

@@ -1,4 +1,4 @@
-"""Queues that are filled as deep as they may become, and what the cases of `scripts.py` ask of them."""
+"""Queues that are filled as deep as allowed, and the helpers for the cases of `scripts.py`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def queue(name: str, **settings: Any) -> Ops:
 
 @define
 class Stand:
-    """Queues that were filled, and what cases ask of them."""
+    """Filled queues, with helpers for the cases."""
 
     client: Any
     fill: Fill
@@ -109,7 +109,7 @@ class Stand:
         return min(most, 4 * self.batch)
 
     def put(self, ops: Ops, state: str, number: int, consumer: str = "", level: int = 0) -> None:
-        """Add jobs in a state; *consumer*: who has them then."""
+        """Add jobs in a state. *consumer* then holds them."""
         stream = [ops.keys.key("jobs"), *ops.keys.levels(LEVELS)][level]
         parts = [stream, *(ops.keys.key(key) for key in ("ids", "dead", "delayed", "bodies", "stats"))]
         header = ["headrace-priority", str(level)] if level else []
@@ -142,7 +142,7 @@ class Stand:
         return ops
 
     def name(self, state: str, at: int) -> str:
-        """The id of one of them; *at* below 0: from the end."""
+        """Return the id of one of them. A negative *at* counts from the end."""
         number = self.numbers[f"{self.ops.keys.queue}{state}"]
         return f"{state}-{(at if at >= 0 else number + at) // 10 * 10}"
 
@@ -163,7 +163,7 @@ class Stand:
         raise AssertionError("too few are leased")
 
     def held(self, number: int) -> list[Any]:
-        """What the worker has; so many are there after it."""
+        """Return so many pending entries of the worker. Missing ones are added."""
         jobs = self.ops.keys.key("jobs")
         rows: list[Any] = self.client.xpending_range(jobs, "workers", "-", "+", number, WORKER)
         if len(rows) < number:
@@ -189,7 +189,7 @@ class Stand:
         return ops
 
     def sure(self, ops: Ops) -> None:
-        """As if *ops*' queue had been looked after for long."""
+        """Make a record as if *ops*' queue had been watched for long."""
         seconds, micros = self.client.time()
         run: Any = self.client.info("server")
         kept = f"1000 {seconds * 1000 + micros // 1000} 0 0 600000 {run['run_id']}"

@@ -1,4 +1,5 @@
-"""The costs of durable steps: a step, on the server and in the client; a record, in bytes; and jobs that take none.
+"""The costs of durable steps. A step is measured on the server and in the client, a record in bytes, and jobs
+without steps.
 
 python bench/steps.py --server valkey-9.1 --rounds 40 [--before CHECKOUT] [--batch 250]
 
@@ -65,7 +66,7 @@ class Runs:
         return took / len(ops)
 
     def round(self) -> dict[str, float]:
-        """Take the steps of all jobs, and suspend them; the times of each script, and the bytes of a record."""
+        """Take the steps of all jobs and suspend them. Return the times of each script, and the bytes of a record."""
         key, made, ops = self.ops.keys.key("steps"), self.made, self.ops
         took: dict[str, float] = {}
         took["for comparison: renew, of one lease"] = self.times([ops.renew([claim]) for claim in self.claims])
@@ -124,7 +125,7 @@ def client_of(server: Server, number: int) -> tuple[float, float]:
 
 
 def turns(path: str) -> None:
-    """Take jobs without steps from one end to the other, whenever a line asks for it: the other side of `Turns`."""
+    """Run jobs without steps from end to end whenever a line asks for it, as the other side of `Turns`."""
     sources = {name: script(name).source for name in names()}
     with redis.Redis(unix_socket_path=path) as client:
         for line in sys.stdin:

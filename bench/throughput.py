@@ -1,4 +1,4 @@
-"""Throughput beside a hand-packed client that promises nothing: ratios, medians of interleaved rounds.
+"""Throughput beside a hand-packed client that promises nothing. Ratios are medians of interleaved rounds.
 
 python bench/throughput.py --server valkey-9.1 --rounds 5 --jobs 100000
 """
@@ -95,7 +95,7 @@ class Bench:
         return seconds
 
     def raw_tasks(self) -> float:
-        """The raw drain with what any worker has that runs a coroutine a job: a task for each."""
+        """Run the raw drain with a task for each job, as any worker with coroutines has."""
         count = 0
 
         async def handle(_payload: bytes) -> None:

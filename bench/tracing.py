@@ -1,4 +1,5 @@
-"""What tracing costs a drain: ratios to a process without its calls, on the same jobs, medians of interleaved rounds.
+"""The cost of tracing in a drain. Ratios compare a process without its calls, on the same jobs, by interleaved
+rounds.
 
 python bench/tracing.py --server valkey-9.1 --rounds 7 --jobs 100000
 
@@ -105,7 +106,7 @@ def set_up(mode: str) -> None:
 
 
 def child(path: str, mode: str, way: str, jobs: int) -> None:
-    """One measurement: fill, drain, print."""
+    """Make one measurement, which fills, drains and prints."""
     from headrace import NewJob
 
     set_up(mode.removesuffix(CONTEXT))

@@ -1,4 +1,4 @@
-"""The time that a page takes at a million waiting jobs, and what many viewers of many queues cost the server.
+"""The time of a page at a million waiting jobs, and the cost of many viewers of many queues for the server.
 
 python bench/views.py --server valkey-9.1
 """
@@ -35,7 +35,7 @@ SECONDS = 10.0  # for which they look
 
 
 def fill(server: Server, jobs: int) -> str:
-    """Fill a queue with *jobs*, the last by the id `i<jobs>`; return the entry in the middle."""
+    """Fill a queue with *jobs*. The last has the id `i<jobs>`. Return the entry in the middle."""
     with Queue("deep", url=server.url, trends=True, dead_limit=2000) as queue:
         queue.enqueue_many([b"x"] * 2000)
         for number, lease in enumerate(queue.lease_many(2000)):
@@ -52,7 +52,7 @@ def fill(server: Server, jobs: int) -> str:
 
 
 async def looked(client: httpx.AsyncClient, server: Server, pages: Any, path: str) -> tuple[float, float]:
-    """Return the ms that a page takes at best, read anew each time, and those of processor, of both sides."""
+    """Return the best ms of a page, read anew each time, and the ms of processor of both sides."""
     best = 1e9
     with redis.Redis(unix_socket_path=server.path) as admin:
         before = spent(admin) + time.process_time()

@@ -1,4 +1,4 @@
-"""The ordinary way of each verb through the package: its files, and its calls of Python functions.
+"""The ordinary way of each verb through the package, by files and by calls of Python functions.
 
 python bench/walk.py --server valkey-9.1 --show enqueue
 """

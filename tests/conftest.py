@@ -62,12 +62,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return four processes a core: tests often wait, for leases, heartbeats and servers; each collects all tests."""
+    """Return four processes a core. Tests often wait for leases, heartbeats and servers, and each process collects
+    all tests.
+    """
     return min(4 * (os.cpu_count() or 2), 32)
 
 
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Have new tests compiled once: each process would compile all, at the same time, which takes ten seconds."""
+    """Compile new tests once. Otherwise each process would compile all at the same time, which takes ten seconds."""
     files = [file for name in config.args for file in Path(name).rglob("test_*.py")]
     if len(stale := [file for file in files if not is_compiled(file)]) > 20:
         collect = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-n", "0", "-p", "no:cacheprovider"]
@@ -113,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from objects that stay to the end: modules, and 15,000 cases."""
+    """Keep the garbage collector from objects that stay to the end, which are modules and 15,000 cases."""
     gc.disable()
     try:
         return (yield)
@@ -123,7 +125,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Have three processes in five begin with slow tests: none is left for the end, and many of them mostly wait.
+    """Let three processes in five begin with slow tests, so that none is left for the end. Many of them mostly wait.
 
     Each process begins with an equal part of the list, and later takes over the ends of others' parts.
     """
@@ -165,7 +167,8 @@ class Servers(ExitStack):
         return self._running[binary]
 
     def settle(self, before: str) -> None:
-        """Wait until all connections of the test *before* have ended: a worker's may outlive it for an instant.
+        """Wait until all connections of the test *before* have ended. Those of a worker may outlive it for an
+        instant.
 
         Objects that the test has left to the garbage collector are collected, as often as it looks: a thread that
         ends late leaves its objects late. Connections that stay are reported once, with the threads that may hold
@@ -218,13 +221,13 @@ def server(binary: Binary, servers: Servers) -> Server:
 
 @pytest.fixture
 def newest(servers: Servers) -> Server:
-    """The first server of the matrix, empty: for what does not depend on the server."""
+    """Return the first server of the matrix, empty, for tests that do not depend on the server."""
     return servers(binaries()[0])
 
 
 @pytest.fixture
 def large(server: Server, pytestconfig: pytest.Config) -> bool:
-    """Whether a test takes as many jobs as it can: on the newest server, and on all with `--full`."""
+    """Tell whether a test takes as many jobs as it can. That is so on the newest server, and on all with `--full`."""
     return pytestconfig.option.full or server.binary == binaries()[0]
 
 
@@ -250,7 +253,7 @@ def connect(colour: str, server: Server) -> Iterator[Connect]:
 
 @pytest.fixture
 def newest_connect(colour: str, newest: Server) -> Iterator[Connect]:
-    """Like `connect`, on one server: for tests that do not depend on it."""
+    """Return a `connect` for one server, for tests that do not depend on the server."""
     with Connect(colour, newest) as connect:
         yield connect
 
@@ -263,20 +266,20 @@ def queue(connect: Connect) -> Any:
 
 @pytest.fixture
 def newest_queue(newest: Server) -> Iterator[Queue[Any]]:
-    """The queue `q` of the newest server, for threads; folders that need no more have it as `queue`."""
+    """Return the queue `q` of the newest server for threads. Some folders have it as `queue`."""
     with newest.queue("q") as queue:
         yield queue
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """`Worker`; `AsyncWorker` with async handlers; `AsyncWorker` with plain functions."""
+    """Return the kind of worker. It is `Worker`, or `AsyncWorker` with async handlers or with plain functions."""
     return str(request.param)
 
 
 @pytest.fixture
 def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
-    """Makes workers of the kind: `work(name="w")`, for the newest server if no other is given."""
+    """Return a maker of workers of the kind, as in `work(name="w")`. The newest server is the default."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Running:

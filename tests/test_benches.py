@@ -1,4 +1,4 @@
-"""What the benches run of each peer does what they count on; headrace stands for all: the others are not installed."""
+"""The programs that the benches run of each peer. headrace stands for all, because the others are not installed."""
 
 from __future__ import annotations
 

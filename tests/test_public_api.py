@@ -1,4 +1,4 @@
-"""The public API is what the contract names, no more; importing it starts nothing; and all of it is documented."""
+"""The public API has exactly the names of the contract. Importing it starts nothing, and all of it is documented."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _needed(kind: str) -> int:
 
 
 def test_names_are_found_where_users_look() -> None:
-    """No private path in a repr, a pickle or pydoc; `headrace.errors` goes on naming the same classes."""
+    """No private path is in a repr, a pickle or pydoc. `headrace.errors` keeps naming the same classes."""
     assert {getattr(headrace, name).__module__ for name in headrace.__all__} == {"headrace"}
     assert {getattr(headrace.codecs, name).__module__ for name in headrace.codecs.__all__} == {"headrace.codecs"}
     for name in {*errors.__all__} & {*headrace.__all__}:

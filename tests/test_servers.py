@@ -1,4 +1,4 @@
-"""The server matrix: what the README promises is tested on is here, or said to be missing."""
+"""The server matrix. Each server that the README promises is here or is reported as missing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_server_is_found_behind_others_of_its_name(tmp_path: Path, monkeypatch
 
 
 def test_queues_lie_on_different_masters() -> None:
-    """Those of names that tests often use; that of most is not on the first, which is asked first."""
+    """The names that tests often use are on several masters. Most are not on the first, which is asked first."""
     found = {name: slot_of(name) * 3 // SLOTS for name in ("q", "r", "shop")}
     assert set(found.values()) == {0, 1, 2}
     assert found["q"]

@@ -1,4 +1,4 @@
-"""The ordinary way of each verb stays short: the files and the calls of functions that it takes."""
+"""The ordinary way of each verb stays short. The files and the function calls on it are counted."""
 
 from __future__ import annotations
 

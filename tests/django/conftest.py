@@ -65,7 +65,7 @@ def database(migrated: None) -> Iterator[None]:
 
 @pytest.fixture
 def backend(newest: Server) -> Iterator[Callable[..., Any]]:
-    """Set `TASKS`, with options of the backend `default`; return it."""
+    """Set `TASKS` with options of the backend `default`, and return the backend."""
     with pytest.MonkeyPatch.context() as patch:
         contract.FIRST.signals()
         patch.delenv("HEADRACE_URL", raising=False)
@@ -86,7 +86,7 @@ def backend(newest: Server) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def manage(backend: Make, database: None, newest: Server, tmp_path: Path) -> Callable[..., list[str]]:
-    """Write a project with these options, on this test's database; return the command of its `manage.py`."""
+    """Write a project with these options on this test's database, and return the command of its `manage.py`."""
 
     def write(**options: Any) -> list[str]:
         made = backend(**options)
@@ -103,7 +103,7 @@ def manage(backend: Make, database: None, newest: Server, tmp_path: Path) -> Cal
 
 @pytest.fixture
 def finished() -> Callable[..., Any]:
-    """Run a worker until results are finished; return the first of them, refreshed."""
+    """Run a worker until results are finished, and return the first of them, refreshed."""
 
     def finish(*results: Any, **options: Any) -> Any:
         with working(**options):

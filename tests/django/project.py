@@ -1,4 +1,4 @@
-"""The settings and addresses of a Django project: of the tests here, and of what mounts the pages in Django."""
+"""The settings and addresses of a Django project, for these tests and for those that mount the pages in Django."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def own_id(context: Any) -> str:
 
 @task(takes_context=True)
 def seen(context: Any, *, fails: int = 0) -> dict[str, Any]:
-    """What a task sees of itself; it fails at first."""
+    """Return the view that a task has of itself, after so many failures."""
     result = context.task_result
     if context.attempt <= fails:
         raise LookupError(f"attempt {context.attempt}")
@@ -113,7 +113,7 @@ def bills(customer: str, amount: int = 1) -> str:
 
 @task(takes_context=True)
 def steps(context: Any, order: int) -> dict[str, Any]:
-    """A run of steps: what is recorded does not run again."""
+    """Run as steps, of which recorded ones do not run again."""
     job = context.job
     paid = job.step("pay", ran.append, f"paid {order}")
     job.progress(0.5, "paid")

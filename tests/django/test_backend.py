@@ -1,4 +1,6 @@
-"""What the backend promises beyond Django's contract: transactions, priorities, times, retries, crashes."""
+"""The backend's promises beyond Django's contract. They concern transactions, priorities, times, retries and
+crashes.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_on_commit_may_be_turned_off(backend: Make, database: None, newest: Serv
 
 
 def test_an_outbox_is_of_the_transaction(backend: Make, database: None, newest: Server, finished: Make) -> None:
-    """A row of a transaction is a task; the worker relays it. Outside of a transaction it is one by itself."""
+    """A row of a transaction becomes a task when the worker relays it. Outside of a transaction, a row is its own
+    transaction.
+    """
     backend(outbox=True)
     with contextlib.suppress(ZeroDivisionError), transaction.atomic():
         lost = tasks.note.enqueue("rolled back")
@@ -98,7 +102,9 @@ def own_server(newest: Server) -> Iterator[Server]:
 def test_a_server_that_is_away_at_a_commit(
     backend: Make, database: None, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request waits for it once, and goes on: its data is committed, and later hooks run. The tasks are logged."""
+    """A request waits for the server once and goes on. Its data is committed, later hooks run, and the tasks are
+    logged.
+    """
     backend(url=own_server.url, timeout=0.5)
     tasks.note.enqueue("connects")
     own_server.suspend()
@@ -132,7 +138,7 @@ def test_a_server_that_is_away_outside_of_a_transaction(backend: Make, own_serve
 
 
 def test_an_outbox_needs_no_server(backend: Make, database: None, own_server: Server, finished: Make) -> None:
-    """What the page promises of a server that is away at a commit."""
+    """The page promises this for a server that is away at a commit."""
     backend(url=own_server.url, outbox=True, timeout=0.5)
     own_server.suspend()
     with transaction.atomic():
@@ -162,7 +168,7 @@ def on_postgresql() -> Iterator[str]:
 
 
 def test_an_outbox_on_postgresql(backend: Make, on_postgresql: str, newest: Server) -> None:
-    """The migration makes the table there; a row is relayed when it is committed, and is found meanwhile."""
+    """The migration makes the table. A committed row is relayed, and is found meanwhile."""
     backend(outbox=True, database=on_postgresql)
     with working():
         until(lambda: newest.ask("HGET", "headrace:{default}:default:stats", "history"), "a history of ended tasks")
@@ -184,7 +190,7 @@ def test_an_outbox_on_postgresql(backend: Make, on_postgresql: str, newest: Serv
 def test_a_row_that_is_relayed_while_it_is_looked_for(
     backend: Make, database: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is found: in no queue yet, then no row any more, then in a queue."""
+    """The look sees no job first, then no row any more, and then the job."""
     backend(outbox=True)
     result = tasks.note.enqueue("moved")
     look = TaskBackend._in_outbox
@@ -321,7 +327,7 @@ def test_a_running_task_is_seen(backend: Make) -> None:
 
 @pytest.mark.parametrize("later", [0, 60])
 def test_a_cancelled_task_has_failed(backend: Make, later: int) -> None:
-    """With the reason, whether it waited or was to run later; not with a result of an earlier job of its id."""
+    """The task has the reason, even if it was to run later. The result of an earlier job of its id does not count."""
     made = backend()
     result = tasks.note.using(run_after=timezone.now() + timedelta(seconds=later) if later else None).enqueue("x")
     assert made.queue("default").cancel(result.id)
@@ -349,7 +355,7 @@ def test_a_task_that_is_cancelled_after_an_earlier_one_of_its_id(backend: Make, 
 
 
 def test_connections_are_closed_between_tasks(backend: Make, database: None, finished: Make) -> None:
-    """As Django does around requests: a connection that has died does not fail the next task."""
+    """Django does this around requests. A dead connection does not fail the next task."""
     backend()
     with working(concurrency=1):
         assert await_end(tasks.queries.enqueue(1)).return_value == 1
@@ -357,7 +363,7 @@ def test_connections_are_closed_between_tasks(backend: Make, database: None, fin
 
 
 def test_a_task_that_is_not_importable_is_kept(backend: Make, newest: Server) -> None:
-    """It has failed, with an error that says why; the dead letter may be redriven once the code is there."""
+    """The task has failed with an error that says why. Its dead letter can be redriven once the code is there."""
     backend()
     job = {"kind": "tests.django.tasks.gone"}
     with newest.queue("default", priorities=5) as queue:
@@ -374,7 +380,7 @@ def test_a_task_that_is_not_importable_is_kept(backend: Make, newest: Server) ->
 
 
 def test_results_after_a_server_was_emptied(backend: Make, newest: Server, finished: Make) -> None:
-    """As between the tests of a project, in one process."""
+    """A project's tests do this in one process."""
     backend()
     for number in range(6):
         results = [tasks.note.using(queue_name=name).enqueue(number) for name in ("default", "mail")]
@@ -384,7 +390,7 @@ def test_results_after_a_server_was_emptied(backend: Make, newest: Server, finis
 
 
 def test_each_task_has_the_rate_of_its_kind(backend: Make) -> None:
-    """With the key `kind`: tasks of one kind wait, others do not."""
+    """With the key `kind`, tasks of one kind wait and others do not."""
     made = backend(rate={"limit": 2, "per": 3600, "key": "kind"})
     tasks.ran.clear()
     some = [tasks.note.enqueue(number) for number in range(5)]
@@ -397,7 +403,7 @@ def test_each_task_has_the_rate_of_its_kind(backend: Make) -> None:
 
 
 def test_any_queue(backend: Make, newest: Server) -> None:
-    """`QUEUES = []` allows any name; a result is found by its id, and a worker is told the queues."""
+    """`QUEUES = []` allows any name. A result is found by its id, and a worker is given the queues."""
     backend([])
     result = tasks.note.using(queue_name="anything").enqueue("x")
     with working(queues=["anything"]):

@@ -39,7 +39,7 @@ def served(command: list[str]) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["/admin/headrace/queue/", "/queues/"])
 def test_a_button_is_pressed(manage: Callable[..., list[str]], path: str) -> None:
-    """With CSRF protection, as a project has it: in the admin, and below a prefix."""
+    """CSRF protection is on. The button works in the admin and below a prefix."""
     command = manage()
     User.objects.create_superuser("ada", password="x")
     tasks.note.enqueue("shown")

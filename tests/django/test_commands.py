@@ -18,7 +18,7 @@ from tests.django.conftest import ROOT, await_end
 
 @contextmanager
 def running(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program, in another folder than its own; it is stopped at the end."""
+    """Run a program in another folder than its own, and stop it at the end."""
     with subprocess.Popen(
         command, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
     ) as program:
@@ -32,7 +32,7 @@ def running(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.slow
 def test_the_worker_runs_tasks_in_processes(manage: Any, tmp_path: Path) -> None:
-    """One that dies is started again, and its task runs again; rows of an outbox are relayed."""
+    """A process that dies is replaced, and its task runs again. Rows of an outbox are relayed."""
     command = [*manage(outbox=True), "headrace_worker", "--processes", "2"]
     results = [tasks.queries.using(queue_name="mail").enqueue(n) for n in range(5)]
     with running(command, Path("/")):

@@ -1,5 +1,5 @@
-"""Django's own tests of tasks, told again for this backend: those of its immediate, dummy and custom backends, and of
-tasks. They say where a backend without results, priorities or `run_after` would refuse.
+"""Django's own tests of its task backends, rewritten for this backend. They note where a backend without results,
+priorities or `run_after` would refuse.
 """
 
 from __future__ import annotations

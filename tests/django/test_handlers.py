@@ -1,4 +1,4 @@
-"""Handlers that use Django's connections without its tasks: they are renewed in the thread that has them."""
+"""Handlers that use Django's connections without its tasks. A connection is renewed in its own thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.servers import Server
 
 
 def broken() -> None:
-    """Break the connection of this thread, as a database that was started again does; a query finds that out."""
+    """Break the connection of this thread, as a restart of the database does. A query then fails."""
     connection.ensure_connection()
     connection.connection.close()
     connection.errors_occurred = True

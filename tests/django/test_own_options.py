@@ -1,4 +1,4 @@
-"""What a task has of its own: its job, its retries and deadline, its schedule."""
+"""Options of a single task, which are its job, its retries and deadline, and its schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Make = Callable[..., Any]
 
 
 def test_the_job_is_in_the_context(backend: Make) -> None:
-    """A task may be a run of steps: it waits without a worker, and what is recorded does not run again."""
+    """A task may run as steps. It waits without a slot, and recorded steps do not run again."""
     queue = backend().queue("default")
     tasks.ran.clear()
     with working():
@@ -42,7 +42,7 @@ def test_a_task_that_runs_is_cancelled(backend: Make) -> None:
 
 
 def test_a_task_has_its_own_retries_and_deadline(backend: Make, finished: Make) -> None:
-    """In each queue, beside tasks that have the backend's; signals agree with the result."""
+    """The options apply in each queue beside tasks with the backend's options. Signals agree with the result."""
     backend(retry={"attempts": 1})
     ended: list[tuple[str, int]] = []
 
@@ -77,7 +77,7 @@ def test_options_that_come_late_are_told(backend: Make, monkeypatch: pytest.Monk
 
 
 def test_tasks_recur(backend: Make, newest: Server) -> None:
-    """By the settings; one that they no longer name is removed by the next worker."""
+    """The settings name the recurring tasks. The next worker removes a schedule that they no longer name."""
     backend(schedules={"tests.django.tasks.tick": {"every": 0.2, "missed": "skip"}})
     tasks.ran.clear()
     with working(), newest.queue("default", priorities=5) as queue:

@@ -1,4 +1,4 @@
-"""The pages in Django's admin, and below a prefix of the project: behind staff rights, under WSGI and ASGI alike."""
+"""The pages in Django's admin and below a prefix of the project. They need staff rights, under WSGI and ASGI alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAME = {"sec-fetch-site": "same-origin"}
 
 @pytest.fixture
 def site(backend: Make, database: None) -> Any:
-    """A backend with a task that waits; the pages are of its server."""
+    """Make a backend with a waiting task, and return the pages of its server."""
     made = backend()
     tasks.note.enqueue("shown")
     yield made
@@ -70,7 +70,7 @@ def test_strangers_are_sent_to_log_in(site: Any, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/admin/headrace/queue/", "/queues/"])
 def test_rights_are_permissions(site: Any, path: str) -> None:
-    """Staff without a permission see nothing; to view, to act, and to remove jobs for good are three."""
+    """Staff without a permission see nothing. There are three, to view, to act, and to remove jobs for good."""
     queue = site.queue("default")
     nobody = client_of()
     assert nobody.get(path).status_code == 403

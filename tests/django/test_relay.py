@@ -1,4 +1,4 @@
-"""`manage.py headrace_relay`: the relay of a backend's outboxes, and the rows that were set aside."""
+"""The command `manage.py headrace_relay`. It relays a backend's outboxes, and lists the rows that were set aside."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Make = Callable[..., Any]
 
 
 def ran(capsys: pytest.CaptureFixture[str], **options: Any) -> list[Any]:
-    """Run the command; return the objects that it prints."""
+    """Run the command and return the objects that it prints."""
     with suppress(SystemExit):
         call_command("headrace_relay", json=True, **options)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_rows_that_were_set_aside(backend: Make, database: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are listed, of all queues or of one, and tried again; the task's result says why meanwhile."""
+    """They are listed for all queues or for one, and retried. The task's result has the reason meanwhile."""
     backend(outbox=True)
     results = [tasks.note.using(queue_name=name).enqueue(name) for name in ("default", "mail", "mail")]
     OutboxRow.objects.update(headers="[1]")
@@ -59,7 +59,7 @@ def test_rows_that_were_set_aside(backend: Make, database: None, capsys: pytest.
 
 @pytest.mark.slow
 def test_the_program_relays_all_queues(manage: Any) -> None:
-    """Until SIGTERM; in a process that runs no tasks."""
+    """The program runs until SIGTERM and runs no tasks."""
     command = [*manage(outbox=True), "headrace_relay"]
     results = [tasks.note.using(queue_name=name).enqueue(name) for name in ("default", "mail")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,4 +1,4 @@
-"""Wrong settings: each is a clear error, of `manage.py check`, of the first call, and of the worker's command."""
+"""Wrong settings. Each is a clear error of `manage.py check`, of the first call, and of the worker's command."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_right_settings_pass(backend: Make, database: None) -> None:
 
 
 def test_options_of_queues(backend: Make) -> None:
-    """Mappings and objects mean the same; a list is several."""
+    """A mapping and an object mean the same. A list means several of them."""
     plain = {"limit": 10, "per": 60, "key": "kind"}
     made = backend(rate=plain, limits=[{"limit": 2, "key": "customer"}, Limit(9)], fair="customer", max_waiting=100)
     assert [*made.check()] == []
@@ -192,7 +192,7 @@ def test_an_outbox_needs_the_app(backend: Make) -> None:
 
 
 def test_an_outbox_without_its_table(backend: Make, database: None) -> None:
-    """Nothing is enqueued, and nothing lost: the transaction fails."""
+    """The transaction fails, so no task is enqueued or lost."""
     backend(outbox=True)
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE headrace_outbox RENAME TO away")

@@ -1,4 +1,4 @@
-"""The tables of outbox and inbox in Django: their SQL, models of them for Django's own commands, a schema."""
+"""The tables of outbox and inbox in Django. The tests cover their SQL, their models, and a schema."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write() -> None:
 
 
 def test_the_migration_is_printed(migrated: None, tmp_path: Path) -> None:
-    """As SQL that makes the same tables when it is applied by hand; its reverse, too."""
+    """The SQL makes the same tables when it is run by hand. The reverse is printed too."""
     printed = io.StringIO()
     call_command("sqlmigrate", "headrace", "0001", stdout=printed)
     call_command("sqlmigrate", "headrace", "0001", backwards=True, stdout=(backwards := io.StringIO()))

@@ -1,4 +1,6 @@
-"""What the pages for operators tell to do, done: copies of a server that are restored, and the unit of systemd."""
+"""The steps in the pages for operators are carried out. Copies of a server are restored, and the unit of systemd is
+run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ HELD = 3
 
 
 def headrace(server: Server, *words: str) -> str:
-    """What a command prints; it has to succeed."""
+    """Return the output of a command, which must succeed."""
     command = [sys.executable, "-m", "headrace", "--url", server.url, *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What pages say is shown by a test is shown by a test that there is."""
+"""Every test that a page names exists."""
 
 from __future__ import annotations
 

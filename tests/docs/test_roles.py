@@ -1,4 +1,4 @@
-"""The users of the documentation may do what their roles do, and are refused the rest."""
+"""The users of the documentation. They may do what their roles allow, and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def admin(newest: Server) -> Iterator[Queue]:
 
 @pytest.fixture
 def role(newest: Server) -> Iterator[Any]:
-    """Clients of roles: `role("viewer")`."""
+    """Return a function that makes clients of roles, as in `role("viewer")`."""
     made: list[Any] = []
     with redis.Redis(unix_socket_path=newest.path) as client:
         for name, rules in ROLES.items():

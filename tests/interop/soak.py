@@ -1,4 +1,4 @@
-"""The soak: producers and workers in two languages on one queue, some of them rough, judged by what they wrote.
+"""The soak. Producers and workers in two languages share a queue, and some fail on purpose. Their logs are judged.
 
     python -m tests.interop.soak '{"role": …}'
 
@@ -81,7 +81,7 @@ class Actor:
             time.sleep(0.015 * self.dice.random())
 
     def rough(self, queue: Queue) -> None:
-        """Works by hand, and badly: it does not beat while it works."""
+        """Work by hand without a heartbeat during the work."""
         ops, run = queue.ops, queue._executor.run
         timeout = self.timeout / 1000
         worker = ""
@@ -122,7 +122,7 @@ class Actor:
 
 
 def lines(log: Path, kind: str) -> list[list[Any]]:
-    """What was written of a kind, in order; a line that was cut short by its writer's death is none."""
+    """Return the lines of a kind in order. A line that was cut short by its writer's death is left out."""
     text = log.read_text("utf-8") if log.exists() else ""
     rows = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
     return [row[1:] for row in rows if row and row[0] == kind]

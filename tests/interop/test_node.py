@@ -1,4 +1,4 @@
-"""A client in another language beside Python's: jobs of one are the other's, and every promise holds across."""
+"""A client in another language beside Python's. Each takes the other's jobs, and every promise holds for both."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_id_is_one_job_whoever_adds_it(agent: Agent, python: Queue) -> None:
 
 
 def test_node_signals_a_run_of_python(agent: Agent, python: Queue) -> None:
-    """And reads its records."""
+    """The client also reads the run's records."""
     python.enqueue(b"x", id="a")
     job = python.lease().job
     assert job.step("charge", lambda: {"paid": 7}) == {"paid": 7}
@@ -111,7 +111,7 @@ def test_node_signals_a_run_of_python(agent: Agent, python: Queue) -> None:
 
 
 def test_two_producers_of_the_same_ids(agents: Agents, newest: Server, python: Queue) -> None:
-    """Each id once, and each producer is told the truth: one was first, the other was not."""
+    """Each id is enqueued once. The first producer gets True and the other False."""
     ids = [f"id{n}" for n in range(400)]
     orders = [random.Random(seed).sample(ids, len(ids)) for seed in (1, 2)]
     node, together = agents(newest), Barrier(2)
@@ -266,7 +266,7 @@ def test_a_node_that_was_declared_dead_learns_it(agent: Agent, python: Queue) ->
 
 
 def test_what_a_blocked_read_brought_is_for_whoever_comes(agent: Agent, python: Queue) -> None:
-    """It was for nobody: a reader that dies on it costs the job no time and no attempt."""
+    """The read belongs to no reader. One that dies on it costs the job no time and no attempt."""
     assert agent("lease", "w", 1, {"ttl": 70_000})["jobs"] == []
     agent.tell("waited", 60_000)
     until(

@@ -1,4 +1,4 @@
-"""What queues and jobs of Python's client have, and the client in JavaScript does not keep: it refuses them."""
+"""Features of Python's client that the client in JavaScript lacks. It refuses such queues and jobs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_producer_adds_nothing_to_such_a_queue(agent: Agent, newest: Server, p
 
 
 def test_neither_serves_shards(agent: Agent, newest: Server) -> None:
-    """A job of a sharded queue is under other keys: a job added here would be seen by nobody."""
+    """A job of a sharded queue has other keys, so a job that was added here would be invisible."""
     with Queue("q", url=newest.url, shards=2) as queue:
         queue.enqueue(b"1")
         for call in (["enqueue", ["2"]], ["lease", "w", 1, {"ttl": 70_000}]):
@@ -112,7 +112,7 @@ def test_a_job_whose_id_stays_taken_goes_back(agent: Agent, python: Queue) -> No
 
 
 def test_a_job_of_a_flow_goes_back(agents: Agents, newest: Server) -> None:
-    """Its completion alone would neither keep its result nor choose its stage."""
+    """A plain completion would not keep its result or choose its next stage."""
     with Flow("shop", url=newest.url) as flow:
 
         @flow.stage("pick")
@@ -178,7 +178,7 @@ await redis.close();
     ids=["ordered", "fair", "fair-between-checks"],
 )
 def test_a_running_worker_finishes_and_leaves(node: Node, newest: Server, python: Queue, how: str, what: str) -> None:
-    """The queue gets a feature that the client refuses: the running job is completed, and no other is begun."""
+    """The queue gets a feature that the client refuses. The running job completes, and no other begins."""
     (node.folder / "leaves.js").write_text(WORKER)
     with Queue("marks", url=newest.url) as marks:
         command = node.command("leaves.js", newest.path, how)

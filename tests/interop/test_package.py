@@ -1,4 +1,4 @@
-"""The client as a package: packed, installed beside its dependency, and tested there by its own tests."""
+"""The client as a package. It is packed, installed beside its dependency, and tested there by its own tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Two languages on one queue, with crashes, stalls and double completions: each job once, none lost, nothing left over.
+"""Two languages on one queue with crashes, stalls and double completions. Each job completes once, and no key is
+left.
 
 SOAK_SEED=7 SOAK_JOBS=20000 pytest tests/interop/test_soak.py -n 0 -s
 
@@ -75,7 +76,7 @@ class Soak:
         self.running[who] = (language, role, process)
 
     def reap(self) -> None:
-        """Replace the workers that died; nobody else may."""
+        """Replace the workers that died. No other process may die."""
         for who, (language, role, process) in list(self.running.items()):
             code = process.poll()
             if code is None:
@@ -101,7 +102,7 @@ class Soak:
 
 @contextmanager
 def soak(node: Node, server: Server, folder: Path) -> Iterator[Soak]:
-    """A run; all its processes end with it."""
+    """Run the soak. All its processes end with it."""
     soak = Soak(node, server.path, folder / "log")
     try:
         yield soak
@@ -140,7 +141,7 @@ def test_soak(node: Node, newest: Server, tmp_path: Path) -> None:
 
 
 def judge(run: Soak, queue: Queue, server: Server) -> str:
-    """What the logs say; the queue's own counts must say the same."""
+    """Judge the logs. The queue's own counts must agree."""
     added = Counter(name for _, name, yes in lines(run.log, "add") if yes == "1")
     refused = Counter(who.rstrip("0123456789") for who, _, yes in lines(run.log, "add") if yes == "0")
     ends = lines(run.log, "end")

@@ -1,4 +1,4 @@
-"""One trace over processes and languages: the services of the documentation, and Node before and behind them."""
+"""One trace over processes and languages. It has the services of the documentation with Node before and behind them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_services_of_the_page_share_one_trace(docs: ModuleType, newest: Serv
 def test_node_before_and_behind_python(
     docs: ModuleType, agents: Callable[..., Agent], newest: Server, tmp_path: Path
 ) -> None:
-    """Node sends the order with a context of its own; Python's two steps are in that trace; so is what Node gets."""
+    """Node sends the order with its own context. Python's two steps and Node's own end are in the same trace."""
     first = agents(newest, "orders")
     first("enqueue", [{"payload": "a wheel", "headers": {"traceparent": PARENT}}])
     mailer = docs.services()["mailer.py"].replace('@worker.handler("letters")', '@worker.handler("unused")')

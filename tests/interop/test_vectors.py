@@ -1,4 +1,4 @@
-"""The vectors are what the package and every server say, and what the client in another language says."""
+"""The vectors agree with the package, with every server, and with the client in another language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance vectors: what every client must agree on, as data, made by the package and a real server.
+"""Conformance vectors. The package and a real server make these data, on which every client must agree.
 
     python -m tests.interop.vectors [--check]
 
@@ -93,7 +93,7 @@ def claim(entry: str, count: int = 1, id: str | None = None) -> Claim:
 
 
 def operations() -> Iterator[dict[str, Any]]:
-    """Operations with their arguments, and what is sent for them."""
+    """Return operations with their arguments and the commands that they send."""
     ops = Ops(KEYS)
     plain, named = claim("5-1"), claim("7-0", 3, "a")
     like_its_entry = claim("8-0", 1, "8-0")
@@ -154,7 +154,7 @@ RECEIPTS: list[tuple[str, list[Any]]] = [
 
 
 def receipts(form: str, reply: list[Any]) -> list[dict[str, Any]]:
-    """What a reply of `enqueue` means."""
+    """Return the meaning of a reply of `enqueue`."""
     found: list[Receipt] = (replies.plain_receipts if form == "plain" else replies.receipts)(reply)
     return [{"id": receipt.id, "added": receipt.added} for receipt in found]
 
@@ -173,7 +173,7 @@ LEASES: list[list[Any]] = [
 
 
 def leased(reply: list[Any]) -> list[dict[str, Any]] | None:
-    """The jobs in a reply of `lease`; `None` when the worker was declared dead."""
+    """Return the jobs in a reply of `lease`, or `None` if the worker was declared dead."""
     grant = Jobs(KEYS.queue, BytesCodec()).grant(reply, "w", None)
     if grant is None:
         return None
@@ -214,7 +214,7 @@ LATER = 3_600_000
 
 
 def call(name: str, *items: Any, lane: str = "-", call: Any = "", more: Sequence[str] = (), **args: Any) -> Step:
-    """A script call. *items*, *more*: the variable tails of its ARGV and KEYS."""
+    """Return a script call. *items* and *more* are the variable tails of its ARGV and KEYS."""
     spec = SCRIPTS[name]
     known = {"call": call, **(LEASE if name == "lease" else {}), **args}
     names = {"lane": KEYS.lane(lane), "result": KEYS.result(str(args.get("id", "")))}
@@ -251,7 +251,7 @@ def everything(part: str) -> Step:
 
 
 def stories() -> dict[str, list[Step]]:
-    """What happens; the replies come from a server."""
+    """Return the stories, whose replies come from a server."""
     full_a = ("data", "1", "id", "a")
     next_queue = Keys.of("shop/mails")
     follow = [next_queue.key(key) for key in (*script("enqueue").key_names, "jobs")]
@@ -385,7 +385,7 @@ def as_json(value: Any) -> Any:
 
 
 def as_bytes(value: Any) -> bytes:
-    """The inverse, for what is sent."""
+    """Return the bytes of a value, as the inverse for sent ones."""
     return bytes.fromhex(value["hex"]) if isinstance(value, dict) else str(value).encode()
 
 
@@ -396,7 +396,7 @@ class Symbols:
         self.entries: list[str] = []
 
     def fill(self, value: Any) -> Any:
-        """What is sent for a text with symbols in it."""
+        """Replace the symbols in a text that is sent."""
         if isinstance(value, dict):
             return value
         return re.sub(r"<e(\d+)>", lambda match: self.entries[int(match[1]) - 1], str(value))
@@ -419,7 +419,7 @@ class Symbols:
         return "<ms>" if re.fullmatch(r"\d{13}", value) else value
 
     def matches(self, expected: Any, found: Any) -> bool:
-        """Whether a reply is what was written down."""
+        """Tell whether a reply agrees with the recorded one."""
         if isinstance(expected, list):
             alike = isinstance(found, list) and len(expected) == len(found)
             return alike and all(self.matches(a, b) for a, b in zip(expected, found, strict=True))
@@ -458,7 +458,7 @@ class Raw:
 
 
 def steps(story: Sequence[Step], send: Raw) -> Iterator[tuple[Step, Any, Symbols]]:
-    """Play a story; each step that has a reply, with it."""
+    """Play a story and return its steps, with their replies if they have one."""
     send("FLUSHALL")
     symbols = Symbols()
     for step in story:
@@ -516,7 +516,7 @@ def vectors(server: Server) -> dict[str, Any]:
 
 
 def dumped(found: dict[str, Any]) -> str:
-    """As JSON: a line for each vector, and for each step of a story."""
+    """Return the data as JSON, with a line for each vector and for each step of a story."""
     stories = {name: _lines(story, 4) for name, story in found["stories"].items()}
     others = {name: _lines(value, 2) for name, value in found.items() if name != "stories"}
     return _braced({**others, "stories": _braced(stories, 2)}) + "\n"

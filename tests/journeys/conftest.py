@@ -1,3 +1,3 @@
-"""What is in the folders here belongs to users; pytest runs it by `test_journeys.py` only."""
+"""Files in these folders belong to users. pytest runs them by `test_journeys.py` only."""
 
 collect_ignore_glob = ["*/*"]

@@ -1,4 +1,4 @@
-"""What a user does at a terminal: start a program, read what it says, ask a page, press Ctrl-C.
+"""The acts of a user at a terminal. They start a program, read its output, ask for a page and press Ctrl-C.
 
 It is copied beside each journey, and imports nothing that a journey does not declare.
 """
@@ -20,7 +20,7 @@ PATIENCE = 60.0  # seconds: it costs nothing where nothing fails
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until *condition* is true, and return what it is."""
+    """Wait until *condition* is true and return its value."""
     end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < end, f"waited {PATIENCE:g} s in vain: {what}"
@@ -29,7 +29,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 class Program:
-    """A program in a session of its own; its output, errors too, is in a file. Killed when the block is left."""
+    """A program in its own session with its output and errors in a file. It is killed at the end of the block."""
 
     def __init__(self, *command: str, **environment: str) -> None:
         self.command = " ".join(command)
@@ -66,18 +66,18 @@ class Program:
         return line
 
     def ends(self, *codes: int) -> str:
-        """Wait for its end, with one of these exit codes, or 0; return its output."""
+        """Wait for the end with one of these exit codes or 0, and return the output."""
         code = self._process.wait(PATIENCE)
         assert code in codes or code == 0, f"{self.command} ended with {code}\n{self.output}"
         return self.output
 
     def stop(self, by: signal.Signals = signal.SIGTERM) -> str:
-        """Send a signal, Ctrl-C or what a supervisor sends; wait for its end, and return its output."""
+        """Send a signal as Ctrl-C or a supervisor does, wait for the end, and return the output."""
         self._process.send_signal(by)
         return self.ends(-by)  # some say so in the end, once all is put away
 
     def kill(self) -> None:
-        """Kill it, with all that it has started, if it has not ended; it has no say in that."""
+        """Kill the program with all processes that it has started, unless it has ended."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -90,7 +90,7 @@ class Program:
 
 
 def ask(url: str, method: str = "GET") -> tuple[int, Any]:
-    """Ask a page; return the status, and what its JSON says."""
+    """Ask for a page and return the status and its JSON."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=PATIENCE) as answer:
             return answer.status, json.load(answer)

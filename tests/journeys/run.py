@@ -1,4 +1,4 @@
-"""Run the journeys, each in a fresh environment: this checkout as a wheel, what the journey declares, nothing else.
+"""Run the journeys, each in a fresh environment. It has this checkout as a wheel and the journey's own requirements.
 
     python tests/journeys/run.py              all
     python tests/journeys/run.py django repl  these
@@ -43,7 +43,7 @@ def declared(name: str) -> list[str]:
 
 
 def play(name: str, folder: Path, programs: Path) -> str | None:
-    """Run a journey in a copy at *folder*, with the programs of an environment; return its output if it failed."""
+    """Run a journey in a copy at *folder* with the programs of an environment. Return its output if it failed."""
     ignored = shutil.ignore_patterns("__pycache__", ".*cache")
     shutil.copytree(HERE / name, folder, ignore=ignored)
     shutil.copy(HERE / "programs.py", folder)
@@ -72,12 +72,14 @@ def pip(*arguments: str | Path) -> None:
 
 
 def of_checkout(requirement: str, wheel: Path) -> str:
-    """Return a requirement: headrace's, with its extras, as that of the wheel. (Old pips know no constraint for it.)"""
+    """Return a requirement. For headrace it names the wheel with the same extras, as old pips know no constraint for
+    it.
+    """
     return re.sub(r"^headrace(\[[^]]*\])?$", lambda found: f"{found[0]} @ {wheel.as_uri()}", requirement)
 
 
 def run(name: str, wheel: Path, work: Path) -> str | None:
-    """Make the environment of a journey, and run it there; return what it, or pip, said if it failed."""
+    """Make the environment of a journey and run it there. Return the output of the journey or of pip if it failed."""
     environment = work / f"{name}-environment"
     began = time.monotonic()
     try:
@@ -95,7 +97,7 @@ def run(name: str, wheel: Path, work: Path) -> str | None:
 
 
 def main(wanted: list[str]) -> int:
-    """Run the journeys of these names, or all, some at once; return an exit code."""
+    """Run the journeys of these names or all, some at once, and return an exit code."""
     if unknown := set(wanted) - set(journeys()):
         print(f"no journey: {', '.join(unknown)}; there are {', '.join(journeys())}")
         return 2

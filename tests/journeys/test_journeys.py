@@ -1,4 +1,4 @@
-"""The journeys: `run.py` runs all, each in an environment of its own; `--full` those that this one has packages for."""
+"""The journeys. `run.py` runs all, each in its own environment. `--full` runs those whose packages are here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases: a file of SQLite, and a PostgreSQL server."""
+"""Databases, which are a file of SQLite and a PostgreSQL server."""
 
 from __future__ import annotations
 

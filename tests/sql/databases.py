@@ -1,4 +1,4 @@
-"""Databases of the tests: files of SQLite, and a PostgreSQL server on the loopback, as the user `postgres`."""
+"""Databases of the tests. They are files of SQLite, and a PostgreSQL server on the loopback as the user `postgres`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Database:
     async_url: str
 
     def engine(self, **options: Any) -> Any:
-        """Make an engine without a pool: nothing to close."""
+        """Make an engine without a pool, which needs no close."""
         return create_engine(self.url, poolclass=NullPool, **options)
 
     def async_engine(self, **options: Any) -> Any:
@@ -61,7 +61,7 @@ class Database:
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Run a server; yield its URL."""
+    """Run a server and yield its URL."""
     initdb, program = PROGRAMS
     if initdb is None or program is None:
         pytest.skip("no PostgreSQL, neither on PATH nor in /usr/lib/postgresql: apt-get install postgresql")
@@ -109,7 +109,7 @@ def emptied(made: Database) -> Database:
 
 @contextmanager
 def pooler(url: str) -> Iterator[int]:
-    """Run a pooler in transaction mode in front of a server; yield its port."""
+    """Run a pooler in transaction mode in front of a server, and yield its port."""
     program = shutil.which("pgbouncer", path=os.pathsep.join([*FOLDERS, "/usr/sbin"]))
     if program is None:
         pytest.skip("no pgbouncer, neither on PATH nor in /usr/sbin: apt-get install pgbouncer")

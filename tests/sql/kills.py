@@ -1,4 +1,4 @@
-"""Programs that are killed, again and again: between any two statements, and at every byte of a relay's calls.
+"""Programs that are killed repeatedly, between any two statements and at every byte of a relay's calls.
 
     python -m tests.sql.kills --runs 1000 --database postgresql
 
@@ -44,7 +44,7 @@ def die(*_: Any) -> None:
 
 
 def stepping(engine: Any, at: int) -> None:
-    """Die at a step: before or after a statement, a commit, or a call of the queue."""
+    """Die at a step, which is before or after a statement, a commit, or a call of the queue."""
     steps = itertools.count()
 
     def step(*_: Any) -> None:
@@ -67,7 +67,7 @@ def stepping(engine: Any, at: int) -> None:
 
 
 def writes_and_relays(database: Database, url: str, at: int | None, run: int) -> None:
-    """Write an order with two jobs, roll another back, and relay. *at*: the step to die at; else at a broken call."""
+    """Write an order with two jobs, roll another back, and relay. Die at step *at*, or without it at a broken call."""
     engine = database.engine()
     if at is None:
         redis.connection.AbstractConnection.disconnect = die  # type: ignore[method-assign]
@@ -90,7 +90,7 @@ def writes_and_relays(database: Database, url: str, at: int | None, run: int) ->
 
 
 def debits(database: Database, url: str, at: int, _run: int) -> None:
-    """Take jobs, each with a debit; die at a step."""
+    """Take jobs, each with a debit, and die at a step."""
     engine = database.engine()
     stepping(engine, at)
     with Queue("debits", url=url, lease=0.3) as queue:
@@ -113,7 +113,7 @@ def started(body: Callable[..., None], *arguments: Any) -> Any:
 
 
 def taken(queue: Queue[bytes]) -> list[bytes]:
-    """Complete all jobs; return their payloads."""
+    """Complete all jobs and return their payloads."""
     found = []
     while (lease := queue.lease()) is not None:
         found.append(lease.job.payload)
@@ -122,7 +122,7 @@ def taken(queue: Queue[bytes]) -> list[bytes]:
 
 
 def relays(database: Database, server: Server, runs: int) -> dict[str, int]:
-    """Kill programs that write and relay, half of them by steps, half by the bytes of their calls; judge each."""
+    """Kill programs that write and relay, half of them at steps and half at bytes of their calls. Judge each."""
     told = {"runs": 0, "committed": 0, "jobs": 0}
     sizes = {"requests": 600, "replies": 200}
     with Proxy(server.path) as proxy, server.queue("q") as queue:
@@ -156,7 +156,7 @@ def relays(database: Database, server: Server, runs: int) -> dict[str, int]:
 
 
 def accounts(database: Database, server: Server, runs: int) -> dict[str, int]:
-    """Kill programs that debit an account in an inbox; judge the account once no job is left."""
+    """Kill programs that debit an account in an inbox. Judge the account once no job is left."""
     database.ask("DROP TABLE IF EXISTS account")
     database.ask("CREATE TABLE account (balance INTEGER)")
     database.ask("INSERT INTO account VALUES (0)")
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def told(database: Database, server: Server, runs: int) -> None:
-    """Run both, and print what they tell."""
+    """Run both and print their output."""
     for body in (relays, accounts):
         began = time.monotonic()
         print(database.dialect, body.__name__, body(database, server, runs), f"{time.monotonic() - began:.0f} s")

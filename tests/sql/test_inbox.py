@@ -1,4 +1,4 @@
-"""An inbox: the effects of a job are committed once."""
+"""An inbox. The effects of a job are committed once."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_job_of_all_deliveries_is_one(database: Database, queue: Queue[bytes
 
 @pytest.mark.parametrize("delay", [0, 3600])
 def test_a_job_that_was_moved_is_the_same(database: Database, newest: Server, delay: int) -> None:
-    """Twice, and back; a job of the same id, enqueued elsewhere at the same time, is another."""
+    """The job moves twice and back. A job of the same id and time in another queue is different."""
     with newest.queue("g/a") as source, newest.queue("g/b") as target:
         source.enqueue(b"a", id="17")
         lease = source.lease()

@@ -1,4 +1,4 @@
-"""A few of the kills of `kills.py`; all with `--full`, or as many as `SQL_KILLS` says."""
+"""A few of the kills of `kills.py`. `--full` runs all, and `SQL_KILLS` sets their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An outbox: a job for each committed row, and none for a row that was rolled back."""
+"""An outbox. Each committed row becomes a job, and a row that was rolled back does not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def queue(newest: Server) -> Iterator[Queue[bytes]]:
 
 
 def relay(database: Database, outbox: Outbox) -> int:
-    """Move all rows; return how many."""
+    """Move all rows and return their number."""
     with database.engine().connect() as connection:
         return sum(iter(lambda: relay_once(connection, outbox), 0))
 
@@ -255,7 +255,7 @@ def test_tables_that_are_missing_or_older_are_refused(database: Database, queue:
 def test_rows_that_other_programs_write(
     database: Database, queue: Queue[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A row needs a queue and a payload; one that can't be a job is put aside, and one of a later version waits."""
+    """A row needs a queue and a payload. A row that can't be a job is set aside, and one of a later version waits."""
     outbox = Outbox(queue)
     for more, values in {
         "": "",
@@ -305,7 +305,7 @@ def test_a_sharded_queue(database: Database, newest: Server) -> None:
 
 
 def test_relays_beside_workers(database: Database, newest: Server) -> None:
-    """Two relays run while rows are written; each row is a job once."""
+    """Two relays run while rows are written. Each row becomes one job."""
     with newest.queue("q") as queue:
         outbox = Outbox(queue)
         with Relay(database.engine(), outbox, poll=0.01), Relay(database.engine(), outbox, poll=0.01):
@@ -427,7 +427,7 @@ def test_rows_stay_until_their_jobs_are_durable(database: Database, newest: Serv
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["completed", "dead", "cancelled"])
 def test_a_relay_that_is_killed_at_any_step(database: Database, newest: Server, queue: Queue[bytes], ends: str) -> None:
-    """The jobs it has sent end before the next relay sends them again: they come once."""
+    """The jobs that it sent end before the next relay sends them again. Each is added once."""
 
     def end(lease: Any) -> object:
         if ends == "dead":

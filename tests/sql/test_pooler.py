@@ -1,4 +1,4 @@
-"""Behind a pooler in transaction mode (PgBouncer): the relay is told of no commit, says so, and looks often."""
+"""A relay behind a pooler in transaction mode (PgBouncer). It hears of no commit, logs that, and polls often."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def database(postgresql_url: str) -> Database:
 
 
 def pooled(database: Database, port: int) -> Any:
-    """An engine through the pooler, as it has to be for such: psycopg prepares nothing."""
+    """Return an engine through the pooler. psycopg then prepares no statements."""
     url = make_url(database.url).set(port=port)
     return create_engine(url, poolclass=NullPool, connect_args={"prepare_threshold": None})
 
@@ -60,7 +60,7 @@ def test_a_relay_behind_a_pooler_says_so_and_looks_often(
 def test_a_relay_past_the_pooler_is_told(
     database: Database, newest: Server, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of transactions that go through the pooler: it would look again after ten minutes only."""
+    """The relay hears of transactions through the pooler. Otherwise it would look again after ten minutes."""
     engine = pooled(database, port)
     with newest.queue("q") as queue, Relay(database.engine(), Outbox(queue), poll=600):
         for number in range(20):
@@ -106,7 +106,7 @@ print("done")
 
 @pytest.mark.parametrize("own", [{"relay_database": "direct", "poll": 600}, {"poll": 0.05}], ids=["past", "through"])
 def test_django_s_worker(database: Database, newest: Server, port: int, own: dict[str, Any]) -> None:
-    """Requests go through the pooler; the relay of the worker past it, or through it, too."""
+    """Requests go through the pooler. The worker's relay goes past it or through it."""
     direct = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "postgres", "HOST": "127.0.0.1"}
     databases = {"default": {**direct, "PORT": port}, "direct": {**direct, "PORT": make_url(database.url).port}}
     command = [sys.executable, "-c", DJANGO, json.dumps(databases), newest.url, json.dumps(own)]

@@ -1,4 +1,6 @@
-"""Rows that can't be relayed: each is set aside with its reason, and the others go; a command lists and retries."""
+"""Rows that can't be relayed. Each is set aside with its reason, and the others go on. A command lists and retries
+them.
+"""
 
 from __future__ import annotations
 
@@ -69,13 +71,13 @@ def write(database: Database, outbox: Outbox, *payloads: bytes, **options: Any) 
 
 
 def relayed(database: Database, outbox: Outbox) -> int:
-    """Move all rows; return how many."""
+    """Move all rows and return their number."""
     with database.engine().connect() as connection:
         return sum(iter(lambda: relay_once(connection, outbox), 0))
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Run a command; return its exit code and output."""
+    """Return a function that runs a command and returns its exit code and output."""
     done = CliRunner().invoke(app, [*arguments])
     return done.exit_code, done.stdout
 
@@ -99,7 +101,7 @@ def test_a_row_that_can_t_be_a_job_stops_no_other(
 
 
 def test_a_row_whose_fault_only_the_server_knows(database: Database, newest: Server, queue: Queue[bytes]) -> None:
-    """It is found among many that go; if the server answers nobody, no row is to blame."""
+    """The row is found among many good ones. If the server does not answer at all, no row is to blame."""
     outbox = Outbox(queue)
     write(database, outbox, b"first", b"x" * 2_000_000, b"last")
     with newest.client() as client:

@@ -1,4 +1,4 @@
-"""Relays: as a role of workers, as a program, by notifications; with connections of Django."""
+"""Relays as a role of workers and as a program, by notifications, and with connections of Django."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wrote(database: Database, outbox: Outbox, *payloads: bytes, **options: Any) 
 
 
 def test_a_worker_relays(database: Database, newest: Server) -> None:
-    """On the worker's server, as the queue names none; again in a second run."""
+    """The queue names no server, so the worker's is used, also in a second run."""
     outbox, worker, done = Outbox(Queue("q")), Worker(newest.url), list[bytes]()
     worker.handler("q")(lambda job: done.append(job.payload))
     worker.relay(outbox, database.engine())
@@ -43,7 +43,7 @@ def test_a_worker_relays(database: Database, newest: Server) -> None:
 
 
 def test_a_worker_for_asyncio_relays(database: Database, newest: Server) -> None:
-    """By an engine of either colour."""
+    """The engine may be of either colour."""
 
     async def story() -> None:
         engine, done = database.async_engine(), asyncio.Queue[bytes]()
@@ -118,7 +118,7 @@ def test_bad_use(database: Database, newest: Server) -> None:
 
 @pytest.mark.ci
 def test_notifications_wake_a_relay(postgresql_url: str, database: Database, newest: Server) -> None:
-    """Of this queue: the relay would look again after a minute only."""
+    """Only notifications of this queue do. Without one the relay would look again after a minute."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite notifies nobody")
     with newest.queue("q") as queue, newest.queue("other") as other:
@@ -136,7 +136,7 @@ def test_notifications_wake_a_relay(postgresql_url: str, database: Database, new
 
 
 def test_rows_behind_a_key_that_is_not_ours(database: Database, newest: Server) -> None:
-    """A key whose first row is for a later relay waits; the rows of other keys, behind many of it, do not."""
+    """A key whose first row is for a later relay waits. Rows of other keys behind it do not."""
     with newest.queue("q") as queue:
         outbox = Outbox(queue)
         wrote(database, outbox, *[b"k"] * 5, key="k")
@@ -240,7 +240,7 @@ def test_connections_of_django(database: Database, newest: Server) -> None:
 def test_a_row_that_is_committed_late_is_not_passed_by(
     database: Database, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that follows a full one begins behind it; the relay comes back for rows with earlier positions."""
+    """A batch that follows a full one begins after it. The relay comes back for rows with earlier positions."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite has one writer: positions are in the order of commits")
     monkeypatch.setattr("headrace.sql._sync.relay.LIMITS", evolve(LIMITS, jobs_per_script=3))

@@ -1,4 +1,4 @@
-"""What a relay reports: rows that wait, for screens and the doctor; how late rows become jobs, for metrics."""
+"""The reports of a relay. Screens and the doctor show waiting rows, and metrics show how late rows become jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seen(server: Server) -> OutboxView | None:
 
 
 def ran(server: Server, *arguments: str) -> tuple[int, list[Any]]:
-    """Run a command of `headrace`; return its exit code, and the values that it has printed."""
+    """Run a command of `headrace`. Return its exit code and the values that it has printed."""
     done = CliRunner().invoke(app, [*arguments, "--json", "--url", server.url])
     return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
 

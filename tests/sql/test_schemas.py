@@ -136,7 +136,7 @@ def test_the_rights_of_the_page_suffice(database: Database, outbox: Outbox) -> N
 
 @pytest.mark.parametrize("right", NEEDED)
 def test_each_right_is_needed(database: Database, outbox: Outbox, right: str) -> None:
-    """And the row of who may not is not lost."""
+    """A row of a user without the right is not lost."""
     with of(database, "shop").engine().begin() as connection:
         outbox.enqueue(connection, b"there")
     database.ask(f"REVOKE {right}")
@@ -170,7 +170,7 @@ def test_for_asyncio(database: Database, outbox: Outbox, newest: Server) -> None
 
 
 def test_tables_of_two_schemas_are_two_outboxes(database: Database, outbox: Outbox) -> None:
-    """Each has its own rows; a schema that is there needs nobody who may create one."""
+    """Each outbox has its own rows. An existing schema needs no user with the right to create one."""
     database.ask("CREATE ROLE maker LOGIN")
     database.ask('CREATE SCHEMA "Others" AUTHORIZATION maker')
     try:

@@ -1,4 +1,4 @@
-"""The sessions of relays: one a process, renewed as Django says; and notifications that do not come."""
+"""The sessions of relays. A process has one, which is renewed by Django's rules. Some notifications do not come."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def database(postgresql_url: str) -> Database:
 
 
 def test_one_session_for_all_queues_of_a_worker(database: Database, newest: Server) -> None:
-    """And a second one, for an instant, that tests whether the first is told."""
+    """A second session exists for an instant. It tests whether the first gets notifications."""
     engine, made = database.engine(), list[Any]()
     event.listen(engine, "connect", lambda *_: made.append(1))
     worker, outboxes, done = Worker(newest.url), [Outbox(Queue(name)) for name in "abc"], list[bytes]()
@@ -57,7 +57,7 @@ def test_a_server_that_is_away_holds_up_no_other_s_queues(database: Database, ne
 def test_a_relay_that_is_told_nothing_polls_and_says_so(
     database: Database, newest: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As behind a pooler in transaction mode: it listens on one session of the server, and waits on another."""
+    """Behind a pooler in transaction mode, the relay listens on one session and waits on another."""
     engine = database.engine()
 
     def elsewhere(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
@@ -128,7 +128,7 @@ print("done")
 
 
 def test_sessions_are_as_django_makes_them(database: Database, newest: Server) -> None:
-    """With the settings and the role of that moment; one at a time, not one a transaction."""
+    """They have the settings and the role of that moment. There is one at a time, and not one for each transaction."""
     for statement in (
         "DROP ROLE IF EXISTS relay_one", "DROP ROLE IF EXISTS relay_two", "CREATE ROLE relay_one LOGIN",
         "CREATE ROLE relay_two LOGIN", "DROP OWNED BY relay_role", "DROP ROLE relay_role",

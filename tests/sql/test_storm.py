@@ -27,7 +27,7 @@ Log = dict[str, list[bytes]]  # payloads by the keys of their jobs
 
 
 def write(database: Database, outbox: Outbox, key: str, own: list[bytes], over: threading.Event) -> None:
-    """Write rows of a key; roll back one in three."""
+    """Write rows of a key, and roll back one in three."""
     number, engine = 0, database.engine()
     while not over.is_set():
         number += 1
@@ -53,7 +53,7 @@ def consume(queue: Queue[bytes], found: Log) -> None:
 @pytest.mark.sampled
 @pytest.mark.slow
 def test_storm(database: Database, newest: Server, record_property: Any) -> None:
-    """Each committed row is one job, those of a key in their order; no other row is a job."""
+    """Each committed row becomes one job, in order within its key. No other row becomes a job."""
     committed: Log = {f"k{number}": [] for number in range(3)}
     found: Log = defaultdict(list)
     kills: list[int] = []

@@ -1,4 +1,4 @@
-"""Tables: made by a migration, and limits of theirs; relays of two versions of them; databases that are not known."""
+"""Tables. A migration makes them, and they have limits. Relays may have two versions, and a database may be unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def queue(newest: Server) -> Iterator[Queue[bytes]]:
 
 
 def moved(database: Database, outbox: Outbox) -> int:
-    """Move all rows; return how many."""
+    """Move all rows and return their number."""
     with database.engine().connect() as connection:
         return sum(iter(lambda: relay_once(connection, outbox), 0))
 
@@ -54,7 +54,7 @@ else:
 
 
 def test_the_page_s_revision_of_alembic(database: Database, queue: Queue[bytes], tmp_path: Path) -> None:
-    """Also as SQL; Alembic's check finds nothing to do afterwards, and a revision that it writes drops nothing."""
+    """The revision works as SQL too. Alembic's check then finds no difference, and its own revision drops no table."""
     code = next(part for part in PAGE.read_text("utf-8").split("```") if "def upgrade" in part).removeprefix("py\n")
     folder, printed = tmp_path / "revisions", io.StringIO()
     (folder / "versions").mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_the_page_s_revision_of_alembic(database: Database, queue: Queue[bytes],
 
 
 def test_a_payload_over_the_limit_of_the_column(database: Database, queue: Queue[bytes]) -> None:
-    """It is refused as it is written; the transaction may go on without it, and others are not touched."""
+    """The write is refused. The transaction may go on without it, and other rows are not affected."""
     outbox = Outbox(queue)
     if database.dialect == "postgresql":
         database.ask("ALTER TABLE headrace_outbox ADD CHECK (octet_length(payload) < 1000)")
@@ -105,7 +105,7 @@ def test_a_payload_over_the_limit_of_the_column(database: Database, queue: Queue
 
 
 def test_relays_of_two_versions(database: Database, queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each moves the rows that it knows; the jobs of a key stay in their order."""
+    """Each relay moves the rows of its version. The jobs of a key stay in order."""
     outbox = Outbox(queue)
     with database.engine().begin() as connection:
         for payload, key in ((b"a1", "a"), (b"a2", "a"), (b"free", None), (b"a3", "a")):

@@ -1,4 +1,4 @@
-"""What the tests of `headrace top` have besides: the application on a real server, and its screen as text."""
+"""Helpers for the tests of `headrace top`. They run the application on a real server, and read its screen as text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Story = Callable[["Screen"], Awaitable[None]]
 
 
 class Screen:
-    """What a terminal shows, and its keyboard."""
+    """The screen of a terminal and its keyboard."""
 
     def __init__(self, top: Top, pilot: Pilot[None]) -> None:
         self.top, self.pilot = top, pilot
@@ -37,7 +37,7 @@ class Screen:
         return "\n".join("".join(part.text for part in strip).rstrip() for strip in strips)
 
     async def shows(self, *words: str, without: str = "") -> str:
-        """Wait until the screen shows all these words, and not that one; return it."""
+        """Wait until the screen has all these words and not *without*, and return it."""
         end = time.monotonic() + WITHIN_S
         while not (all(word in self.text for word in words) and (not without or without not in self.text)):
             assert time.monotonic() < end, f"no {words} on\n{self.text}"
@@ -56,7 +56,7 @@ class Screen:
 
 @pytest.fixture
 def tell(newest: Server) -> Callable[..., None]:
-    """Run a story: an async function of a `Screen`."""
+    """Return a function that runs a story, which is an async function of a `Screen`."""
 
     def run(story: Story, size: tuple[int, int] = (80, 24), url: str = "", **options: Any) -> None:
         server = {"url": url or newest.url}

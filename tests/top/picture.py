@@ -1,4 +1,4 @@
-"""Draw the picture of docs/how-to/watch-in-the-terminal.md: `python -m tests.top.picture`."""
+"""Draw the picture of docs/how-to/watch-in-the-terminal.md. The command is `python -m tests.top.picture`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace top` by itself: on a terminal, without one, without its extra, and once."""
+"""The command `headrace top`. It runs on a terminal, without one, without its extra, and once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 def once(url: str, *arguments: str, capfd: pytest.CaptureFixture[str]) -> tuple[object, str, str]:
-    """Run `headrace top` in this process: how it ended, and what it said."""
+    """Run `headrace top` in this process and return its exit code and output."""
     with pytest.raises(SystemExit) as ended:
         app(["top", *arguments, "--url", url], prog_name="headrace")
     return ended.value.code, *capfd.readouterr()
@@ -40,7 +40,7 @@ def test_once(newest: Server, queue: Queue, capfd: pytest.CaptureFixture[str], m
 
 
 def test_refusals(newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No terminal, no extra, no such queue, options of `--once`: one line, and exit code 2."""
+    """A missing terminal, extra or queue and options of `--once` give one line and exit code 2."""
     for arguments, words in (
         ([], "headrace top needs a terminal; headrace top --once needs none"),
         (["--json"], "--json, and names of queues, are for headrace top --once"),

@@ -1,4 +1,4 @@
-"""What the keys of `headrace top` do: capital letters ask first, and what has happened is said."""
+"""The keys of `headrace top`. Capital letters ask first, and the outcome is shown."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_delete_wants_the_name(tell: Tell, queue: Queue) -> None:
 
 
 def test_jobs(tell: Tell, queue: Queue) -> None:
-    """Cancelled, or their leases ended: those under the cursor, from a list or their own pane."""
+    """Jobs under the cursor are cancelled or their leases ended, from a list or from their own pane."""
     for one in ("a", "b", "c"):
         queue.enqueue(b"x", id=one)
     queue.lease()
@@ -154,7 +154,7 @@ def test_a_worker_is_failed(tell: Tell, queue: Queue) -> None:
 
 
 def test_a_worker_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
-    """To be quiet, to resume, and to stop: that asks first. Its facts are shown."""
+    """A worker is asked to be quiet, to resume, and to stop. The last asks first. The worker's facts are shown."""
     worker = Worker(url=newest.url)
 
     @worker.handler("emails", concurrency=7)
@@ -180,7 +180,7 @@ def test_a_worker_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
 
 
 def test_a_program_of_several_queues_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
-    """It is one row; it is stopped there, and made quiet in one queue, of its own page."""
+    """The program is one row. It is stopped there, and made quiet in one queue on that queue's page."""
     worker = Worker(url=newest.url, name="mail-1")
     for name in ("emails", "reports"):
         worker.handler(name, concurrency=3)(print)
@@ -240,7 +240,7 @@ def test_a_user_of_the_server_that_may_only_read(tell: Tell, queue: Queue, newes
 
 
 def test_an_end(tell: Tell, newest: Server) -> None:
-    """Found by its id: how, when and with whom, where the queue keeps a history."""
+    """A job is found by its id. The screen has how, when and by which worker it ended, if the queue keeps a history."""
     with Queue("emails", url=newest.url, history=10) as queue:
         queue.enqueue(b"kept", id="a")
         lease = queue.lease()

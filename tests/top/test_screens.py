@@ -1,4 +1,4 @@
-"""What `headrace top` shows, on a terminal of 80 x 24, of a real server; how screens look is kept in `shown`.
+"""The screens of `headrace top` on a terminal of 80 x 24 with a real server. The folder `shown` has their texts.
 
 `SHOWN=write python -m pytest tests/top` writes them anew.
 """
@@ -75,7 +75,7 @@ def test_shares(tell: Tell, newest: Server) -> None:
 
 
 def same(name: str, text: str) -> None:
-    """Compare a screen with what is kept of it."""
+    """Compare a screen with the stored one."""
     kept, text = SHOWN / f"{name}.txt", text.strip("\n")
     if os.environ.get("SHOWN") == "write":
         SHOWN.mkdir(exist_ok=True)
@@ -109,7 +109,7 @@ def test_screens(tell: Tell, some: Queue, still: None) -> None:
 
 
 def test_dead_letters_of_all_queues(tell: Tell, some: Queue, newest: Server) -> None:
-    """By reason and kind; the cause comes first, and a letter's own screen has the whole reason."""
+    """They are grouped by reason and kind with the cause first. A letter's own screen has the whole reason."""
     reason = "no handler for jobs of kind 'fax': this worker knows 'mail'"
     with Queue("faxes", url=newest.url) as other:
         other.enqueue_many([NewJob(b"x", id=f"fax-{n}", headers={"kind": "fax"}) for n in range(2)])
@@ -135,7 +135,7 @@ def test_dead_letters_of_all_queues(tell: Tell, some: Queue, newest: Server) -> 
 
 
 def test_a_job(tell: Tell, queue: Queue) -> None:
-    """With its lease, its timeline, and its payload: what other programs wrote is neither obeyed nor styled."""
+    """The screen has its lease, its timeline and its payload. Foreign text is neither obeyed nor styled."""
     queue.enqueue(b'{"to": "[bold]ada[/bold]"}', id="[red]a\u202eb", headers={"tenant": "[b]x\x1b[31m"})
     lease = queue.lease()
 
@@ -160,7 +160,7 @@ def test_a_job(tell: Tell, queue: Queue) -> None:
 
 
 def test_a_run(tell: Tell, queue: Queue) -> None:
-    """With its progress and its steps."""
+    """The screen has its progress and its steps."""
     waiting_run(queue, "a")
 
     async def story(screen: Screen) -> None:
@@ -232,7 +232,7 @@ def test_a_filter(tell: Tell, some: Queue) -> None:
 
 
 def test_sorted(tell: Tell, some: Queue) -> None:
-    """By each column, forwards and backwards; numbers begin with the largest."""
+    """Each column sorts forwards and backwards. Numbers begin with the largest."""
 
     async def story(screen: Screen) -> None:
         def order() -> list[str]:
@@ -255,7 +255,7 @@ def test_sorted(tell: Tell, some: Queue) -> None:
 
 
 def test_jobs_are_chosen_by_the_server(tell: Tell, queue: Queue) -> None:
-    """By kind, reason and the like, beyond the page in front; a filter that can't be read changes nothing."""
+    """Kind, reason and the like select jobs beyond the page in front. An unreadable filter changes nothing."""
     queue.enqueue_many([NewJob(b"x", id=f"a{n}", headers={"kind": "mail"}) for n in range(150)])
     queue.enqueue(b"needle", id="z", headers={"kind": "report"})
 
@@ -282,7 +282,7 @@ def test_jobs_are_chosen_by_the_server(tell: Tell, queue: Queue) -> None:
 
 
 def test_ended_jobs(tell: Tell, newest: Server) -> None:
-    """Of a queue with a history: in a list of their own, the newest first or the oldest, and by kind."""
+    """A queue with a history has a list of ended jobs, newest or oldest first, and by kind."""
     with Queue[bytes]("h", url=newest.url, history=10) as queue:
         for one in ("first", "second"):
             queue.enqueue(b"x", id=one, headers={"kind": "mail"})
@@ -340,7 +340,7 @@ def test_a_server_that_goes_away(tell: Tell, some: Queue, monkeypatch: pytest.Mo
 
 
 def test_the_cursor_stays_on_its_row(tell: Tell, some: Queue, newest: Server) -> None:
-    """Whatever comes in above it: what is asked is asked of the row that one looks at."""
+    """The cursor stays when rows come in above, so an action hits the row that the user looks at."""
 
     async def story(screen: Screen) -> None:
         await screen.shows("reports")
@@ -356,7 +356,7 @@ def test_the_cursor_stays_on_its_row(tell: Tell, some: Queue, newest: Server) ->
 
 
 def test_the_law_in_words(tell: Tell, queue: Queue, newest: Server) -> None:
-    """Not by colour alone."""
+    """The law is shown in words and not by colour alone."""
     queue.enqueue_many([b"x"] * 3)
     with redis.Redis(unix_socket_path=newest.path) as client:
         client.xtrim(queue.ops.keys.key("jobs"), maxlen=1, approximate=False)
@@ -384,7 +384,7 @@ def test_any_terminal(tell: Tell, some: Queue, size: tuple[int, int]) -> None:
 
 
 def test_what_is_not_shown_is_not_read(tell: Tell, some: Queue) -> None:
-    """One pane is read, the one in front; none while it is held, or something is asked."""
+    """Only the pane in front is read. It is not read while it is held or while a question is open."""
 
     async def story(screen: Screen) -> None:
         await screen.press("enter")

@@ -1,4 +1,4 @@
-"""An SDK of OpenTelemetry for a test: what it has recorded, as trees."""
+"""An SDK of OpenTelemetry for a test, which shows recorded spans as trees."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Spans(InMemorySpanExporter):
 
     @property
     def all(self) -> Sequence[ReadableSpan]:
-        """In the order in which they ended."""
+        """All spans in the order in which they ended."""
         return self.get_finished_spans()
 
     def named(self, name: str) -> list[ReadableSpan]:
@@ -49,7 +49,7 @@ class Spans(InMemorySpanExporter):
         return self.named(name)
 
     def tree(self) -> list[str]:
-        """Each span as `name KIND < parent ~ linked, linked`, sorted; a parent or link that is none of ours is `?`."""
+        """Return each span as `name KIND < parent ~ linked, linked`, sorted. A foreign parent or link is `?`."""
         names = {span.context.span_id: span.name for span in self.all}
         lines: list[str] = []
         for span in self.all:
@@ -64,7 +64,7 @@ class Spans(InMemorySpanExporter):
 
 @pytest.fixture
 def sampler() -> Sampler | None:
-    """What a test may set."""
+    """Return the sampler, which a test may replace."""
     return None
 
 
@@ -77,7 +77,7 @@ def spans(monkeypatch: pytest.MonkeyPatch, sampler: Sampler | None) -> Spans:
 
 
 class Points(InMemoryMetricReader):
-    """What is measured."""
+    """The measured points."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Spans of what a queue's user calls, in both colours; and the context that goes along, with an SDK or without."""
+"""Spans of calls of a queue's user in both colours, and the context that goes along, with an SDK or without."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def client(newest: Server) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def ambient() -> Iterator[str]:
-    """A context that somebody else has set; its traceparent."""
+    """Set a foreign context and yield its traceparent."""
     token = context.attach(propagate.extract({"traceparent": PARENT, "baggage": "tenant=t1"}))
     yield PARENT
     context.detach(token)
@@ -74,7 +74,7 @@ def test_two_modules_know_opentelemetry_and_none_its_sdk() -> None:
 
 
 def test_a_provider_is_found_where_the_api_keeps_it() -> None:
-    """If it kept it elsewhere, it would be asked: slower, but right."""
+    """If it is elsewhere, the API is asked, which is slower but right."""
     assert tracer._ask is None
     assert instruments._ask is None
     made = ProviderCache(trace.get_tracer_provider, "_ELSEWHERE", "NO_VARIABLE", tracing._tracer)

@@ -1,4 +1,4 @@
-"""What is logged: events, their fields and levels; and what is not."""
+"""Log events with their fields and levels, and the cases without a line."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_when_a_job_runs_again(
 
 
 def test_what_a_stop_gives_back(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    """What had not started, and what was cut short."""
+    """The events have the jobs that had not started, and those that were cut short."""
     worker, gate, began = work(name="w"), threading.Event(), threading.Event()
 
     @worker.handler("q", concurrency=1)
@@ -313,7 +313,7 @@ queue.enqueue(b"", id="a")
 
 
 def printed(newest: Server, rest: str) -> str:
-    """What a program writes to standard error."""
+    """Return the standard error of a program."""
     with Script(PROGRAM + rest, env={**os.environ, "HEADRACE_URL": newest.url}) as running:
         out, err = running.communicate()
         assert (running.returncode, out) == (0, b""), err
@@ -337,7 +337,7 @@ def test_run_speaks(newest: Server, kind: str) -> None:
 
 @pytest.mark.slow
 def test_inside_a_program_warnings_reach_the_last_resort(newest: Server) -> None:
-    """As under uvicorn, which sets up loggers of its own, and no root."""
+    """Such a program, like uvicorn, sets up its own loggers and no root logger."""
     text = printed(newest, "asyncio.run(in_app())")
     assert text.startswith("job_failed: job a of queue 'q' failed on attempt 1 of 2")
     assert "\njob_dead_lettered: " in text
@@ -354,7 +354,7 @@ def test_a_program_that_has_set_up_logging_is_left_alone(newest: Server) -> None
 
 
 def test_a_program_that_sets_up_logging_later_takes_over(newest: Server) -> None:
-    """Here a handler does; nothing is said twice."""
+    """The program installs a handler. No line is printed twice."""
     text = printed(newest, "old = body\ndef body(job):\n logging.warning('mine')\n old(job)\nrun(Worker)")
     assert re.search(rf"(?m)^{STAMP}INFO worker_started", text)
     assert re.search(r"(?m)^WARNING:headrace:job_failed: ", text)

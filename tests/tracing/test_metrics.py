@@ -1,4 +1,4 @@
-"""Metric points of each path: names, units, attributes, numbers."""
+"""Metric points of each path with their names, units, attributes and numbers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_is_in_a_queue(work: Work, queue: Queue, points: Points) -> None:
 
 
 def test_the_shares_of_the_busiest_values(work: Work, queue: Queue, points: Points) -> None:
-    """Ten values have labels of their own; all others are one. Each of twelve has a job among the first 24."""
+    """Ten values have their own labels, and all others share one. Each of twelve has a job among the first 24."""
     gate: list[int] = []
     worker = work(heartbeat=0.05, timeout=5.0)
 

@@ -1,4 +1,4 @@
-"""Whole trees of spans, for each way that a job can go; on threads, on tasks, and on threads beside tasks."""
+"""Whole trees of spans for each way of a job, on threads, on tasks, and on threads beside tasks."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_what_traces_fails_no_job(work: Work, queue: Queue, spans: Spans, caplog
 
 
 class Counting(Sampler):
-    """Samples nothing, and notes what it is asked."""
+    """A sampler that samples nothing and records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

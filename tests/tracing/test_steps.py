@@ -40,7 +40,7 @@ def run_to_its_end(running: Running, queue: Queue) -> None:
 
 
 def test_the_spans_of_a_run(work: Work, queue: Queue, spans: Spans) -> None:
-    """Each step is a child of its delivery; a sleep or wait that is over links to the delivery that it ended."""
+    """Each step is a child of its delivery. A sleep or wait that is over links to the delivery that it ended."""
     handled(worker := work())
     queue.enqueue(b"", id="a")
     run_to_its_end(worker, queue)

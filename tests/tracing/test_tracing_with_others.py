@@ -1,4 +1,6 @@
-"""Beside others: the instrumentation of redis-py, workers that die, contexts that outlive their worker."""
+"""Tracing beside the instrumentation of redis-py, with workers that die, and with contexts that outlive their
+worker.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def processes(newest: Server, tmp_path: Path) -> Iterator[Processes]:
 
 
 def test_a_job_of_a_killed_worker(queue: Queue, spans: Spans, processes: Processes, newest: Server) -> None:
-    """Nobody could say where it was tried before; where it was created, and that it is the second attempt, is known."""
+    """The span has the creation of the job and says that it is the second attempt. The place of the first is
+    unknown.
+    """
     queue.enqueue(b"hold")
     victim = processes.start("victim", concurrency=1)
     processes.await_notes(1, "began")

@@ -1,4 +1,4 @@
-"""Never run: the whole public API as its users write it, under `mypy --strict` and pyright.
+"""The whole public API as its users write it, under `mypy --strict` and pyright. The file is never run.
 
 What must *not* pass is in `misuse.py`.
 """

@@ -1,4 +1,4 @@
-"""Never run: mistakes that a type checker must catch. One that it does not is an unused ignore, and fails."""
+"""Mistakes that a type checker must catch. A missed one is an unused ignore and fails. The file is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

@@ -1,4 +1,4 @@
-"""Never run: queues of a type, under `mypy --strict` and pyright. What must *not* pass is in `wrong_payloads.py`."""
+"""Queues of a type under `mypy --strict` and pyright. Wrong ones are in `wrong_payloads.py`. The file is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

@@ -1,4 +1,4 @@
-"""Never run: tasks, under `mypy --strict` and pyright. What must *not* pass is in `wrong_tasks.py`."""
+"""Tasks under `mypy --strict` and pyright. Wrong ones are in `wrong_tasks.py`. The file is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

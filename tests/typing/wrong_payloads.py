@@ -1,4 +1,4 @@
-"""Never run: payloads of a wrong type, which a type checker must refuse. One that it does not is an unused ignore."""
+"""Payloads of a wrong type that a type checker must refuse. A missed one is an unused ignore. The file is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

@@ -1,4 +1,4 @@
-"""Never run: wrong calls of tasks, which a type checker must refuse. One that it does not is an unused ignore."""
+"""Wrong calls of tasks that a type checker must refuse. A missed one is an unused ignore. The file is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

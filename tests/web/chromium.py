@@ -29,13 +29,13 @@ def chromium() -> Iterator[Any]:
 
 
 def accessible(page: Any) -> None:
-    """The page is no wider than its window, and has no violation of what axe checks."""
+    """Check that the page is no wider than its window and breaks no rule of axe."""
     found = violations(page)
     assert not found, "\n".join(found)
 
 
 def violations(page: Any) -> list[str]:
-    """List what is wider than the window, and what violates a rule of axe."""
+    """List the elements that are wider than the window, and the violations of axe's rules."""
     from axe_playwright_python.sync_playwright import Axe
 
     where = f"{page.url} at {page.viewport_size['width']} px"

@@ -1,4 +1,4 @@
-"""What the tests of the pages have besides: a client of the application, and jobs to look at."""
+"""Helpers for the tests of the pages, which are a client of the application and jobs to look at."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Site:
         self.mount(self.pages)
 
     def mount(self, application: Any, base: str = ORIGIN) -> None:
-        """Ask an application at *base* from now on: one that has the pages in it, as a rule."""
+        """Ask an application at *base* from now on. It usually has the pages mounted in it."""
         client = httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=base)
         self.client: Any = Blocking(client, self._runner)
 
@@ -51,7 +51,7 @@ class Site:
         return response
 
     def done(self, action: str, /, **fields: str | list[str]) -> str:
-        """Send a form, and return what the page that follows says of it."""
+        """Return a function that sends a form and returns the outcome on the page that follows."""
         answer = self.post(action, **fields)
         assert answer.status_code == 303, text(answer)
         self.client.headers.pop("cookie", None)
@@ -66,7 +66,7 @@ class Site:
 
 
 def text(answer: httpx.Response) -> str:
-    """What a page says, without its tags."""
+    """Return the text of a page without its tags."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", answer.text)).split())
 
 
@@ -78,14 +78,14 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture
 def site(newest: Server, runner: asyncio.Runner) -> Iterator[Any]:
-    """Make sites: `site(access=…)`, of the newest server if no other *url* is given."""
+    """Return a maker of sites, as in `site(access=…)`. The newest server is used without another *url*."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(closing(Site(runner, **{"url": newest.url, **options})))
 
 
 @pytest.fixture
 def program(newest: Server) -> Iterator[str]:
-    """Run `headrace web`; the address that it prints."""
+    """Run `headrace web` and return the address that it prints."""
     with subprocess.Popen(
         [*PROGRAM, "web", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(newest.url)
     ) as running:
@@ -98,7 +98,7 @@ def program(newest: Server) -> Iterator[str]:
 
 @pytest.fixture
 def page(program: str) -> Iterator[Any]:
-    """A page of a browser that has entered; at the end its console is empty, and it has asked no other host."""
+    """Return a browser's page that has entered. At the end its console is empty and it has asked no other host."""
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 390, "height": 800})
         said: list[str] = []

@@ -1,4 +1,4 @@
-"""Every action does what it says, tells what has really happened, and is refused to all who may not."""
+"""Every action does what it says, reports its true outcome, and is refused to users without the right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.web.conftest import ORIGIN, text
 
 
 def dead(queue: Queue, *reasons: str) -> None:
-    """A dead letter of each reason: i0, i1, …"""
+    """Make a dead letter of each reason, with the ids i0, i1 and so on."""
     for number, reason in enumerate(reasons):
         queue.enqueue(b"x", id=f"i{number}")
         queue.lease().dead_letter(reason)
@@ -62,7 +62,9 @@ PRETTY = '{\r\n  "a": 1\r\n}'  # as a browser sends the text of the form back
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_enqueue_again(site: Any, newest: Server, shards: int) -> None:
-    """The same bytes if nothing was edited; headers, priority, key and cost are kept, internal headers are not."""
+    """The bytes are the same without an edit. Headers, priority, key and cost are kept, and internal headers are
+    not.
+    """
     with Queue("q", url=newest.url, priorities=3, history=10, shards=shards) as queue:
         traced = {"tenant": "ada", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
         queue.enqueue(b'{"a":1}', id="a", headers=traced, priority=1, key="k", cost=2.5)
@@ -87,7 +89,9 @@ def test_enqueue_again(site: Any, newest: Server, shards: int) -> None:
 
 @pytest.mark.parametrize("payload", [b"\xff\xfe", b"a\r\nb", b"s3cret", b"x" * 100_000])
 def test_a_payload_that_is_not_shown_whole_is_not_edited(site: Any, queue: Queue, payload: bytes) -> None:
-    """Bytes, control characters, redacted and large ones: the job is enqueued again with the bytes it had."""
+    """Bytes, control characters, redacted and large payloads can't be edited. The job is enqueued again with its
+    bytes.
+    """
     queue.enqueue(payload, id="a")
     queue.lease().dead_letter("why")
     one = site(redact=lambda what, text, job: text.replace("s3cret", "***"))
@@ -100,7 +104,7 @@ def test_a_payload_that_is_not_shown_whole_is_not_edited(site: Any, queue: Queue
 
 @frozen
 class Mail:
-    """A payload of a type: its text is none that can be edited."""
+    """A payload of a type whose text can't be edited."""
 
     to: str
 
@@ -172,7 +176,7 @@ def test_payloads_are_typed_for_the_codec(site: Any, newest: Server, tmp_path: P
 
 
 def test_a_payload_in_a_store_has_one_job(site: Any, newest: Server, tmp_path: Path) -> None:
-    """Without the codec, it is not enqueued again: whichever job ended first would take it from the other."""
+    """Without the codec it is not enqueued again, because the job that ends first would delete the payload of both."""
     with Queue("q", url=newest.url, codec=Offloaded(None, DirectoryStore(tmp_path), over=0)) as queue:
         queue.enqueue(b"x", id="a")
         refused = site().post("enqueue", queue="q", again="a")
@@ -249,7 +253,7 @@ def test_signal(site: Any, queue: Queue) -> None:
 
 
 def test_mend_a_dead_letter(site: Any, queue: Queue) -> None:
-    """Its payload is replaced, and it goes back; browsers send each line end as CRLF."""
+    """The payload is replaced and the job goes back. Browsers send each line end as CRLF."""
     dead(queue, "bad", "bad")
     one = site()
     done = one.done("redrive", queue="q", id="i1", payload="a\r\nä")
@@ -272,7 +276,7 @@ def test_redrive_one_a_reason_or_all(site: Any, queue: Queue) -> None:
 
 
 def test_schedules(site: Any, queue: Queue) -> None:
-    """Run now, pause, resume, change and remove; what is not changed stays, and bad input changes nothing."""
+    """A schedule is run now, paused, resumed, changed and removed. Other fields stay, and bad input changes nothing."""
     with Queue("q", url=queue._address.url, priorities=3) as levelled:
         given: dict[str, Any] = {"headers": {"kind": "k"}, "priority": 2, "cost": 2.5}
         levelled.admin.schedule("s", b'{"a":1}', every=3600, **given)
@@ -308,7 +312,7 @@ def test_schedules(site: Any, queue: Queue) -> None:
 
 
 def test_a_cause_in_several_queues(site: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try one, then redrive or remove all, queue by queue; each removal wants the name of its queue."""
+    """One is tried, then all are redriven or removed queue by queue. Each removal asks for the name of its queue."""
     with Queue("r", url=queue._address.url) as other:
         for where in (queue, other):
             dead(where, "timeout 1", "timeout 2", "other")
@@ -355,7 +359,7 @@ def test_dead_letters_are_removed(site: Any, queue: Queue) -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_ticked_rows(site: Any, newest: Server, shards: int) -> None:
-    """The action takes the ticked jobs that are still there; it never takes all jobs, and needs the queue's name."""
+    """The action takes the ticked jobs that still exist. It never takes all jobs, and asks for the queue's name."""
     one = site()
     with Queue("t", url=newest.url, shards=shards) as queue:
         queue.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(4)] + [NewJob(b"x", id="<late>", delay=LONG)])
@@ -498,7 +502,7 @@ def test_nothing_is_shown_to_whom_nothing_is_granted(site: Any, queue: Queue) ->
 
 
 def test_by_queue_and_action(site: Any, queue: Queue, newest: Any) -> None:
-    """What is not named is not shown, wherever it would be; an async rule will do."""
+    """A queue that the rule does not allow is shown nowhere. The rule may be asynchronous."""
     queue.enqueue(b"x", id="a")
     with Queue("secret", url=newest.url) as other:
         other.enqueue(b"x", id="a")
@@ -590,7 +594,7 @@ def test_what_is_no_number_of_seconds(site: Any, queue: Queue, number: str) -> N
 
 
 def test_each_action_is_logged(site: Any, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    """Who, what, where, how many; what was refused is no action."""
+    """The event has the user, the action, the place and the number. A refused action has none."""
     dead(queue, "a", "b")
     one = site()
     with caplog.at_level(logging.INFO, "headrace"):
@@ -601,7 +605,7 @@ def test_each_action_is_logged(site: Any, queue: Queue, caplog: pytest.LogCaptur
 
 
 def test_an_outcome_is_shown_once(site: Any, queue: Queue) -> None:
-    """And can't be made up by a link."""
+    """A link can't make up an outcome."""
     queue.enqueue(b"x")
     one = site()
     answer = one.post("pause", queue="q")
@@ -634,7 +638,7 @@ def test_an_outcome_is_of_one_browser_and_one_page(site: Any, queue: Queue) -> N
 
 
 def test_a_user_of_the_server_that_may_only_read(site: Any, queue: Queue, newest: Server) -> None:
-    """Sees the pages; what it may not do is refused by the server, in words, whatever the access rule says."""
+    """The user sees the pages. The server refuses its actions in words, whatever the access rule says."""
     queue.enqueue(b"x", id="a")
     with redis.Redis(unix_socket_path=newest.path) as client, viewing(client):
         one = site(url=newest.url.replace("unix://", "unix://viewer:secret@"))
@@ -649,7 +653,7 @@ def test_a_user_of_the_server_that_may_only_read(site: Any, queue: Queue, newest
 def test_all_that_match(
     site: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Step by step, each an event; a page between two steps says how far it has come, and goes on only if asked."""
+    """Each step is an event. A page between two steps shows the progress, and goes on only on request."""
     monkeypatch.setattr(actions, "STEPS_WITHIN_S", 0)
     queue.enqueue_many([NewJob(b"x", headers={"kind": "ab"[n % 2]}) for n in range(1200)])
     one, fields = site(), {"queue": "q", "state": "waiting", "kind": "a"}

@@ -1,4 +1,6 @@
-"""The program `headrace web` in a real Chromium: entering, pages, live updates, actions, accessibility."""
+"""The program `headrace web` in a real Chromium. The tests cover entering, pages, live updates, actions and
+accessibility.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def failing(job: Job) -> bytes:
 
 
 def fanning(job: FlowJob) -> FanOut:
-    """A stage with children of hostile names: some fail, some succeed, and one is late."""
+    """Run a stage with children of hostile names. Some fail, some succeed, and one is late."""
     names = [f"{HOSTILE.decode().replace('/', '')}{n}" for n in range(8)]
     return FanOut([*(NewJob(HOSTILE, name) for name in names), NewJob(b"x", delay=3600)])
 
@@ -92,7 +94,7 @@ def advancing(job: FlowJob) -> bytes:
 
 
 def crawled(page: Any, root: str) -> Iterator[str]:
-    """Open each page that links lead to, once for each tab and not for each job, and those that forms lead to."""
+    """Open each page that links and forms lead to, once for each tab and not for each job."""
     todo = ["", "find?id=nowhere", "matching?name=q&state=waiting&action=cancel"]
     known = set[tuple[str, ...]]()
     while todo:
@@ -116,7 +118,7 @@ TABS = {"state", "span", "tab"}
 
 @pytest.mark.slow
 def test_pages(filled: None, page: Any) -> None:
-    """Each page, hostile jobs in them, at both widths, in light and in dark: accessible, and of this host only.
+    """Each page with hostile jobs is accessible at both widths, in light and in dark, and asks only this host.
 
     Its styles and scripts are small, and nothing violates the content policy: the browser's console would tell.
     """
@@ -144,7 +146,7 @@ REACHABLE = "a[href], button, input:not([type=hidden]), select, textarea, summar
 
 
 def test_no_table_is_wider_than_its_card(newest: Server, page: Any) -> None:
-    """Of a usual window, with names and reasons of usual length in every column."""
+    """The window has a usual width, and every column has names and reasons of usual length."""
     page.set_viewport_size({"width": 1280, "height": 800})
     kinds = itertools.cycle(("newsletter", "receipt"))
     worker = Worker(url=newest.url, name="mailer-of-a-shop")
@@ -180,7 +182,7 @@ def program_root(page: Any) -> str:
 
 @pytest.mark.slow
 def test_the_keyboard_reaches_everything(filled: None, page: Any) -> None:
-    """On each page Tab arrives at every link, button, field and scrolled part, and in the end leaves the page."""
+    """On each page Tab reaches every link, button, field and scrolled part, and leaves the page at the end."""
     page.set_viewport_size({"width": 1280, "height": 800})
     watch = "window.reached = new Set(); addEventListener('focusin', event => reached.add(event.target))"
     seen = f"[...document.querySelectorAll(`{REACHABLE}`)].filter(one => one.checkVisibility() && !one.disabled)"
@@ -198,7 +200,7 @@ def focused(page: Any) -> str:
 
 
 def test_keys(newest: Server, page: Any) -> None:
-    """They find, go, walk rows and open them; not while somebody types; they can be turned off."""
+    """Keys find, go, walk rows and open them. They do not work while the user types, and can be turned off."""
     for name in "abc":
         with Queue(name, url=newest.url) as queue:
             queue.enqueue(b"x")
@@ -247,7 +249,7 @@ def test_keys(newest: Server, page: Any) -> None:
 
 
 def test_light_and_dark(page: Any, queue: Queue) -> None:
-    """As the system has it, until the button is pressed; then the server makes pages so, and nothing flashes."""
+    """The system decides until the button is pressed. The server then makes the pages so, and nothing flashes."""
     shade = "getComputedStyle(document.body).backgroundColor"
     page.emulate_media(color_scheme="dark")
     dark = page.evaluate(shade)
@@ -266,7 +268,9 @@ def test_light_and_dark(page: Any, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_live_and_actions(page: Any, queue: Queue) -> None:
-    """Numbers follow by themselves; a button acts; what destroys wants the name; the keyboard will do."""
+    """Numbers follow by themselves, and a button acts. An action that destroys asks for the name. The keyboard is
+    enough.
+    """
     assert "token" not in page.url
     page.set_viewport_size({"width": 1200, "height": 800})
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="q", exact=True))
@@ -298,7 +302,9 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_ticked_rows(page: Any, newest: Server, queue: Queue) -> None:
-    """Ticks outlive live updates; the head ticks all rows, `x` the current one; a telephone's width will do."""
+    """Ticks survive live updates. The head ticks all rows and `x` the current one. The width of a telephone is
+    enough.
+    """
     with Queue("t", url=newest.url) as jobs:
         jobs.enqueue_many([NewJob(b"x", id=f"i{n}", headers={"kind": "mail"}) for n in range(6)])
         page.goto(f"{page.url}queue?name=t")
@@ -338,7 +344,7 @@ def test_ticked_rows(page: Any, newest: Server, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_signalled(page: Any, newest: Server) -> None:
-    """Its page is accessible, and fits a telephone; its button sends the data that was typed."""
+    """The run's page is accessible and fits a telephone. Its button sends the typed data."""
     with Queue("runs", url=newest.url) as queue:
         waiting_run(queue, "run")
         page.goto(f"{page.url}job?queue=runs&id=run")

@@ -1,4 +1,4 @@
-"""`headrace web` by itself: its address, its door, and its end."""
+"""The command `headrace web`. The tests check its address, its access and its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAME = {"sec-fetch-site": "same-origin"}
 
 @contextmanager
 def serving(url: str, *options: str) -> Iterator[str]:
-    """Run the program; yield the address that it prints. It ends well by Ctrl-C, and says what was done."""
+    """Run the program and yield the address that it prints. It ends properly by Ctrl-C and prints its actions."""
     with started("web", "--port", "0", *options, url=url, stdout=PIPE, stderr=PIPE) as running:
         yield running.stdout.readline().decode().strip()
         running.send_signal(signal.SIGINT)
@@ -42,7 +42,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 @pytest.mark.slow
 def test_redacted(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a function of a module in the working directory; one that is not there is said before anything is served."""
+    """A function in the working directory redacts. A missing function is reported before the program serves."""
     (tmp_path / "app.py").write_text("def redact(what, text, job): return f'<{what} withheld>'")
     monkeypatch.chdir(tmp_path)
     with Queue("q", url=newest.url) as queue:
@@ -60,7 +60,7 @@ def test_redacted(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_token_lets_browsers_in(newest: Server, queue: Queue) -> None:
-    """As often as it is brought; others see nothing, nor does another name of this host."""
+    """The token works repeatedly. Without it a browser sees nothing, nor under another name of this host."""
     with serving(newest.url) as address, httpx.Client() as browser, httpx.Client() as other:
         root = address.partition("?")[0]
         assert other.get(root).status_code == 403
@@ -92,7 +92,7 @@ def test_read_only(newest: Server, queue: Queue) -> None:
 
 
 def test_refusals(newest: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Another address, a port that is taken, no server named: one line, and exit code 2."""
+    """A foreign address, a port in use and a missing server give one line and exit code 2."""
     for name in ("HEADRACE_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as taken:

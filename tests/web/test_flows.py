@@ -16,7 +16,7 @@ from tests.web.conftest import text
 
 @pytest.fixture
 def shop(newest: Server) -> Iterator[Flow]:
-    """A flow whose orders fan out to items, and are billed; `bad` fails, and `waits` has not begun."""
+    """Make a flow whose orders fan out to items and are billed. `bad` fails, and `waits` has not begun."""
     flow, worker = Flow("shop", url=newest.url), Worker(url=newest.url)
 
     @flow.stage("order", next="bill", children="item", retry=Retry(attempts=1))
@@ -47,7 +47,7 @@ def found(site: Any, **only: str) -> list[str]:
 
 
 def test_the_graph(site: Any, shop: Flow) -> None:
-    """An arrow for each way on, to the children too; each stage is a link."""
+    """Each next stage has an arrow, and so have children. Each stage is a link."""
     one = site()
     for page in (one.get("flows"), one.get("flow", name="shop")):
         assert "The stages of shop: order leads to bill; order fans out to item" in page.text
@@ -85,7 +85,9 @@ def test_a_run_with_its_children(site: Any, shop: Flow) -> None:
 
 
 def test_the_graph_of_one_run(site: Any, shop: Flow, newest: Server) -> None:
-    """Each stage with its state in this run alone, a link to its job, and its duration; folded children by number."""
+    """Each stage has its state in this run alone, a link to its job, and its duration. Folded children have a
+    number.
+    """
     assert "order failed" in text(site().get("run", flow="shop", id="bad"))
     assert "bill not reached" in text(site().get("run", flow="shop", id="bad"))
     (waits,) = leased_in(newest, "order")
@@ -106,7 +108,7 @@ def test_the_graph_of_one_run(site: Any, shop: Flow, newest: Server) -> None:
 
 
 def test_a_run_that_has_failed_says_why(site: Any, shop: Flow, newest: Server) -> None:
-    """As a redaction shows it."""
+    """The reason is shown after redaction."""
     shown = site().get("run", flow="shop", id="bad")
     assert "Why it has failed ZeroDivisionError: division by zero" in text(shown)
     (waits,) = leased_in(newest, "order")
@@ -119,7 +121,7 @@ def test_a_run_that_has_failed_says_why(site: Any, shop: Flow, newest: Server) -
 
 
 def test_an_ended_job_with_its_children(site: Any, shop: Flow, newest: Server) -> None:
-    """As the history of its queue has them."""
+    """The children are shown as far as the queue's history has them."""
     (waits,) = leased_in(newest, "order")
     with Queue("shop/order", url=newest.url, history=10) as queue:
         assert queue.lease() is None
@@ -139,7 +141,7 @@ def leased_in(server: Server, stage: str, limit: int = 1) -> list[Lease[Any]]:
 
 
 def test_a_group_of_queues_is_shown_too(site: Any, newest: Server) -> None:
-    """Its order is not known; nobody sees a stage that is not theirs."""
+    """Its order is unknown. No user sees a stage without the right to it."""
     for name in ("group/a", "group/b"):
         with Queue(name, url=newest.url) as queue:
             queue.enqueue(b"x")

@@ -1,4 +1,4 @@
-"""`static/live.js` in a real Chromium, on small pages: what an update changes, and what it leaves; copying; charts."""
+"""`static/live.js` in a real Chromium on small pages. The tests cover updates, copying and charts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHART = {"labels": ["12:00", "12:01", "12:02"], "places": [0, 50, 100], "lines":
 
 
 class Shown:
-    """A page whose content a test gives: `now(html)` is what the next reading finds."""
+    """A page whose content a test sets. `now(html)` sets the next reading."""
 
     def __init__(self, page: Any) -> None:
         self.page, self.html, self.reads = page, "", 0
@@ -66,7 +66,7 @@ def shown() -> Iterator[Shown]:
 
 
 def table(*jobs: str, extra: str = "") -> str:
-    """A table of jobs: each has a link, its age, and a payload to open."""
+    """Return a table of jobs with a link, an age and a payload to open for each."""
     rows = "".join(
         f'<tr><th scope="row"><a href="job?id={job}">{job}</a></th><td>{extra} ago</td>'
         f"<td><details><summary>line</summary><pre>payload of {job}</pre></details></td></tr>"
@@ -80,7 +80,7 @@ def opened(page: Any) -> list[str]:
 
 
 def test_an_opened_payload_stays_open_with_its_job(shown: Shown) -> None:
-    """Wherever its row goes; when the job has gone, its row is struck out, and goes when it is closed."""
+    """It stays open wherever its row goes. When the job has gone, its row is struck out until it is closed."""
     page = shown.first(table("a", "b", "c", extra="1 s"))
     page.locator("tr", has_text="b").locator("summary").click()
     shown.now(table("new", "a", "b", "c", extra="3 s"))
@@ -99,7 +99,7 @@ def test_an_opened_payload_stays_open_with_its_job(shown: Shown) -> None:
 
 
 def test_what_is_typed_stays(shown: Shown) -> None:
-    """And the focus, although everything around it changes; also if the form has gone meanwhile."""
+    """The text and the focus stay although the page around changes, even if the form has gone meanwhile."""
     form = '<form action="do/x"><input type="hidden" name="n" value="{}"><textarea name="t">old</textarea></form>'
     page = shown.first(f"<p>1</p>{form.format(1)}")
     page.locator("textarea").fill("typed by hand")
@@ -134,7 +134,7 @@ def test_focus_and_scrolling_stay_with_their_row(shown: Shown) -> None:
 
 
 def test_selected_text_stays(shown: Shown) -> None:
-    """So that it can be copied; all others change."""
+    """The selected text can be copied. All other text changes."""
     page = shown.first("<p>select me 1</p><p>other 1</p>")
     page.locator("p", has_text="select").select_text()
     shown.now("<p>select me 2</p><p>other 2</p>")
@@ -146,14 +146,14 @@ def test_selected_text_stays(shown: Shown) -> None:
 
 
 def test_an_outcome_is_kept(shown: Shown) -> None:
-    """It is told once: the page that is read again does not have it."""
+    """The outcome is shown once, and a later reading of the page lacks it."""
     page = shown.first('<p class="outcome" data-keep>Done.</p><p>1</p>')
     shown.now("<p>2</p>")
     assert page.locator("main p").all_inner_texts() == ["Done.", "2"]
 
 
 def test_scripts_of_an_update_do_not_run(shown: Shown) -> None:
-    """The pages have none; nor could a text that was not escaped bring one."""
+    """The pages have no scripts. A text that was not escaped could not bring one either."""
     page = shown.first("<p>1</p>")
     shown.now("<p>2</p><script>document.title = 'owned'</script>")
     assert page.title() == "t"
@@ -177,7 +177,7 @@ def test_hidden_pages_pause(shown: Shown) -> None:
 
 
 def test_copying(shown: Shown) -> None:
-    """The whole text, also of what an update brings; without a clipboard there is no button."""
+    """The whole text is copied, also after an update. Without a clipboard there is no button."""
     button = '<button type="button" data-copy="{0}" hidden>Copy</button><pre id="{0}">text of {0}</pre>'
     page = shown.first(button.format("one"))
     written = "navigator.clipboard.writeText = text => { window.written = text }"
@@ -199,7 +199,7 @@ def chart(data: dict[str, Any] = CHART) -> str:
 
 
 def test_charts_tell_their_values(shown: Shown) -> None:
-    """Below the pointer, and by the arrow keys; an update keeps the moment that is shown."""
+    """The pointer and the arrow keys show values. An update keeps the moment that is shown."""
     page = shown.first(chart())
     box, told = page.locator("svg").bounding_box(), page.locator("output")
     page.mouse.move(box["x"] + box["width"] * 0.45, box["y"] + 50)

@@ -1,4 +1,4 @@
-"""The pages below a prefix of an application of each framework: every link, form and file leads to where it is."""
+"""The pages below a prefix of an application of each framework. Every link, form and file leads to its place."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ask(site: Any, made: Callable[[Any], Any], request: pytest.FixtureRequest) -
 
 
 def leads_on(ask: Callable[..., httpx.Response], shown: httpx.Response) -> set[str]:
-    """Follow all links of a page; return them. Its files are of this version, and kept for ever."""
+    """Follow all links of a page and return them. Its files are of this version and cached for ever."""
     links = {unescape(link) for link in re.findall(r'(?:href|src)="([^"#]+)"', shown.text)}
     for link in links:
         answer = ask(str(shown.url.join(link)))
@@ -107,7 +107,7 @@ def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
 
 @pytest.fixture
 def made() -> Iterator[Callable[[Any], Any]]:
-    """Close what is made, at the end."""
+    """Close the applications at the end."""
     with ExitStack() as stack:
         yield lambda one: stack.enter_context(closing(one))
 
@@ -126,7 +126,7 @@ def asked(application: Any, path: str, body: bytes = b"", length: str | None = N
 
 
 def test_under_wsgi(newest: Server, queue: Queue, made: Callable[[Any], Any]) -> None:
-    """Bodies are bounded; a length that is none counts as nothing; the rule finds the environment."""
+    """Bodies are bounded, and an invalid length counts as zero. The access rule gets the environment."""
     queue.enqueue(b"x")
     seen: list[Any] = []
 
@@ -147,7 +147,7 @@ def test_under_wsgi(newest: Server, queue: Queue, made: Callable[[Any], Any]) ->
 
 
 def test_a_fork_has_an_event_loop_of_its_own(newest: Server, queue: Queue, made: Callable[[Any], Any]) -> None:
-    """As below gunicorn --preload, also when the parent has shown a page before."""
+    """This happens below gunicorn --preload, even if the parent has served a page before."""
     queue.enqueue(b"x")
     site = made(wsgi(app(newest.url)))
     assert asked(site, "/")[0] == "200 OK"
@@ -161,7 +161,7 @@ def test_a_fork_has_an_event_loop_of_its_own(newest: Server, queue: Queue, made:
 
 
 def test_a_session_of_flask(newest: Server, made: Callable[[Any], Any]) -> None:
-    """As docs/how-to/use-in-flask.md has it: the rule asks Flask who is logged in."""
+    """The rule of docs/how-to/use-in-flask.md asks Flask for the user."""
     framework = pytest.importorskip("flask", reason="flask is not installed")
     site = framework.Flask("site")
     site.secret_key = "x"

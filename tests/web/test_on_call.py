@@ -39,7 +39,7 @@ def on_call(page: Any) -> Any:
 
 
 class Asked:
-    """A block in which a question is answered, from the overview on: within a minute."""
+    """A block that answers a question from the overview on, within a minute."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
@@ -79,7 +79,9 @@ def row(page: Any, region: str, text: str) -> Any:
 
 
 def test_why_did_this_job_die(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """Overview, dead letters, their group's newest: the reason, where in the code, each attempt and its worker."""
+    """The way is the overview, the dead letters and the newest of their group. It has the reason, its place,
+    attempts and workers.
+    """
     kept: dict[str, Any] = {"history": 100, "tracebacks": True}
     queue = open_queue("payments", **kept)
     with work(newest, queue) as worker:
@@ -100,7 +102,7 @@ def test_why_did_this_job_die(newest: Server, on_call: Any, open_queue: Callable
 
 
 def test_what_is_slow(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """Overview, its queue, the kinds: which of them takes long, and its latest jobs with what each took."""
+    """The way is the overview, the queue and the kinds. It shows the slowest kind and the times of its latest jobs."""
     queue = open_queue("images", history=100)
     with work(newest, queue):
         for kind, seconds in (("thumbnail", "0.001"), ("film", "0.5")):
@@ -119,13 +121,13 @@ def test_what_is_slow(newest: Server, on_call: Any, open_queue: Callable[..., An
 
 
 def seconds_of(words: str) -> float:
-    """Read what a table says that something took."""
+    """Return the seconds that a table shows."""
     number, unit = words.split()[:2]
     return float(number) * {"µs": 1e-6, "ms": 1e-3, "s": 1, "min": 60}[unit]
 
 
 def test_which_tenant_floods(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """Tenants: the one with the most that waits is at its limit; a quiet one is not."""
+    """The tenant with the most waiting jobs is at its limit. A quiet one is not."""
     options: dict[str, Any] = {"fair": "tenant", "limits": [Limit(2, key="tenant")]}
     queue = open_queue("emails", **options)
     jobs = [NewJob("0.2", headers={"tenant": tenant}) for tenant in ["acme"] * 300 + ["quiet"] * 3]
@@ -141,7 +143,9 @@ def test_which_tenant_floods(newest: Server, on_call: Any, open_queue: Callable[
 
 
 def test_is_anything_stuck(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """The overview says which queues need attention, and why; a link leads to what waits; a click lets it go on."""
+    """The overview has the queues that need attention with the reason. A link leads to waiting jobs, and a click
+    resumes them.
+    """
     alone, paused, fine = open_queue("alone"), open_queue("paused"), open_queue("fine")
     alone.enqueue("0", id="first")
     paused.enqueue("0")
@@ -165,7 +169,7 @@ def test_is_anything_stuck(newest: Server, on_call: Any, open_queue: Callable[..
 
 
 def test_what_happened_last_night(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """The queue's chart of twelve hours tells the values of a moment; the table has each; dead letters have times."""
+    """The queue's chart of twelve hours and its table have the values of each moment. Dead letters have times."""
     queue = open_queue("orders", trends=True, history=100)
     queue.enqueue("customer 3", id="order-3")
     queue.lease().dead_letter("the stock is empty")

@@ -22,7 +22,7 @@ def rows(site: Any, **query: str) -> list[str]:
 
 @pytest.fixture
 def three(newest: Server) -> None:
-    """Queues that differ in every column: `a` has dead letters, `b` jobs, `c` a leased one."""
+    """Make queues that differ in every column. `a` has dead letters, `b` has jobs, and `c` has a leased one."""
     for name, number, leased in (("a", 2, 2), ("b", 5, 0), ("c", 1, 1)):
         with Queue(name, url=newest.url) as queue:
             queue.enqueue_many([b"x"] * number)
@@ -53,7 +53,7 @@ def test_the_order(site: Any, three: None, query: dict[str, str], expected: list
 
 
 def test_the_address_keeps_the_order(site: Any, three: None) -> None:
-    """A column's link sorts by it; the link of the column that sorts turns the order round, and says so."""
+    """A column's link sorts by it. The link of the sorted column reverses the order and says so."""
     one = site()
     shown = one.get(sort="dead").text
     assert 'aria-sort="descending"><a href="./?sort=dead&amp;order=asc">Dead ↓' in shown
@@ -114,7 +114,7 @@ def test_throughput_from_the_third_look_on(site: Any, queue: Queue) -> None:
 
 
 def test_throughput_of_two_hours(site: Any, newest: Server) -> None:
-    """The sums of the queues that keep trends; the order of the queues stays in the address."""
+    """The throughput sums the queues with trends. The order of the queues stays in the address."""
     with Queue("t", url=newest.url, trends=True) as kept, Queue("u", url=newest.url) as other:
         kept.enqueue(b"x")
         other.enqueue(b"x")
@@ -144,7 +144,7 @@ def test_memory(used: float, most: int, expected: str) -> None:
 
 
 def test_tenants(site: Any, newest: Server) -> None:
-    """Each queue that is fair or limited, with its busiest values; hostile names stay text; others are not there."""
+    """Each fair or limited queue has its busiest values. Hostile names stay text. Other queues are left out."""
     one = site()
     assert "No queue shares its workers" in text(one.get("tenants"))
     limits = [Limit(2, key="tenant"), Limit(9)]

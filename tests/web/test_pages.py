@@ -1,4 +1,4 @@
-"""Every page shows what is so, escapes what it is given, and says so in headers that browsers obey."""
+"""Every page shows true values, escapes its input, and sends headers that browsers obey."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_queue_page_by_page(site: Any, queue: Queue) -> None:
 
 
 def test_a_sharded_queue(site: Any, newest: Server) -> None:
-    """It is one queue, with a row for each shard; an action reaches the shard of its job."""
+    """It is one queue with a row for each shard. An action reaches the shard of its job."""
     with Queue("s", url=newest.url, shards=3) as sharded:
         sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(30)])
         anonymous = sharded.enqueue(b"x").id
@@ -164,7 +164,7 @@ def test_every_state_has_its_tab(site: Any, queue: Queue) -> None:
 
 
 def test_one_word_for_later(site: Any, queue: Queue, newest: Server) -> None:
-    """Delayed are jobs with a due time, blocked are those that wait for something; together they come later."""
+    """Delayed jobs have a due time, and blocked jobs wait for something. Together they are called later."""
     queue.enqueue_many([NewJob(b"x", delay=LONG)] * 3)
     waiting_run(queue, "run")
     one = site()
@@ -177,7 +177,7 @@ def test_one_word_for_later(site: Any, queue: Queue, newest: Server) -> None:
 
 
 def test_a_column_that_would_say_nothing_is_left_out(site: Any, queue: Queue) -> None:
-    """Of kinds, attempts, reasons, workers and payloads."""
+    """This concerns kinds, attempts, reasons, workers and payloads."""
     queue.enqueue(b"", id="a")
     queue.enqueue(b"x", id="b", headers={"kind": "mail"})
     lease = queue.lease()
@@ -315,7 +315,7 @@ def test_a_result(site: Any, queue: Queue) -> None:
 
 
 def test_an_end(site: Any, newest: Server) -> None:
-    """Of a job that has left its queue: how, when and with whom; nothing can be done to it."""
+    """The page of a job that has left has how, when and by which worker it ended. It offers no action."""
     with Queue("q", url=newest.url, history=10) as queue:
         queue.enqueue(b"payload", id="a", headers={"kind": "mail"})
         lease = queue.lease()
@@ -359,7 +359,7 @@ def test_jobs_that_have_ended_are_listed(site: Any, newest: Server) -> None:
 
 
 def test_a_list_is_filtered_and_sorted_by_its_address(site: Any, newest: Server) -> None:
-    """By kind, header, reason, payload and time; the form keeps them, and so do the pages that follow."""
+    """Kind, header, reason, payload and time filter. The form and the next pages keep them."""
     with Queue("q", url=newest.url, history=100) as queue:
         for number in range(60):
             headers = {"kind": f"k{number % 2}", "tenant": f"t{number % 3}"}
@@ -399,7 +399,7 @@ def test_a_list_is_filtered_and_sorted_by_its_address(site: Any, newest: Server)
 
 
 def test_times_of_jobs_in_lists(site: Any, newest: Server) -> None:
-    """How long they waited and ran, as far as known; a waiting job has its age."""
+    """The list has how long jobs waited and ran, if known. A waiting job has its age."""
     with Queue("q", url=newest.url, history=10) as queue:
         queue.enqueue(b"x", id="a", headers={"kind": "mail"})
         queue.lease().complete()
@@ -430,7 +430,7 @@ def test_a_death_is_explained(site: Any, newest: Server) -> None:
 
 
 def test_attempts_that_nobody_recorded(site: Any, queue: Queue) -> None:
-    """A queue without a history knows only the last one; the page says so, and draws no more."""
+    """A queue without a history knows only the last attempt. The page says so and draws no other."""
     queue.enqueue(b"x", id="a")
     queue.lease().retry(reason="first")
     queue.lease().dead_letter("why")
@@ -466,7 +466,7 @@ def test_position_and_estimate(site: Any, newest: Server, shards: int) -> None:
 
 @pytest.mark.parametrize("name", [".", "..", " lead", "trail ", " ", "a+b", "a&b=c#d", "%2e", "ä/ö", "-"])
 def test_every_id_is_found(site: Any, queue: Queue, name: str) -> None:
-    """As it was typed, and its link leads to it."""
+    """The typed id is found, and its link leads to it."""
     queue.enqueue(b"x", id=name)
     queue.enqueue(b"x", id="other")
     one = site()
@@ -648,7 +648,7 @@ def test_flows(site: Any, newest: Server, shards: int) -> None:
 
 @pytest.mark.parametrize("payload", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_payloads_do_nothing(site: Any, queue: Queue, payload: bytes) -> None:
-    """Wherever they come from: payloads, ids, headers, reasons, names of schedules, what was asked for."""
+    """Hostile text may be in payloads, ids, headers, reasons, names of schedules and the query."""
     words = payload.decode("utf-8", "replace")[:400]
     name = re.sub(r"[\x00-\x1f\x7f-\x9f]", "", words) or "x"
     queue.enqueue(payload, id=name, headers={"h": words, "<b>": "x"})
@@ -777,7 +777,7 @@ def test_a_client_of_yours(site: Any, newest: Server, runner: Any, queue: Queue)
 
 
 def test_values_of_tenants_are_redacted(site: Any, newest: Server) -> None:
-    """Like the headers that they come from: a value may be the address of a person."""
+    """Values are redacted like the headers that they come from, because a value may be a person's address."""
 
     def redact(what: str, text: str, job: Job[Any]) -> str:
         assert job.headers == {what.removeprefix("header "): text} or what == "payload"

@@ -1,4 +1,4 @@
-"""Pages that can't be read: they say so in a bar, since when and why, with grey figures, and come back by themselves.
+"""Pages that can't be read. A bar shows since when and why, the figures are grey, and the page recovers by itself.
 
 The server is frozen, killed, and started empty; the program is stopped and ended; the network is cut.
 """
@@ -53,7 +53,7 @@ def link(page: Any) -> Any:
 
 
 def outdated(page: Any, reason: str) -> None:
-    """Wait for the bar: it says since when the page is not up to date, and why, and the figures are grey."""
+    """Wait for the bar with the time and the reason, and check that the figures are grey."""
     bar = page.locator("#late")
     bar.get_by_text(reason).wait_for()
     assert re.match(r"Not up to date since \d\d:\d\d:\d\d UTC: ", bar.inner_text())
@@ -70,7 +70,7 @@ def current(page: Any) -> None:
 
 
 def test_a_server_that_does_not_answer(watched: tuple[Started, Any], own: Server) -> None:
-    """The page says so while it is frozen, and while it is gone; it follows again by itself, a restarted one too."""
+    """The page says so while the server is frozen or gone. It recovers by itself, also after a restart."""
     _, page = watched
     os.kill(own.pid, signal.SIGSTOP)
     outdated(page, "The server does not answer")
@@ -85,7 +85,7 @@ def test_a_server_that_does_not_answer(watched: tuple[Started, Any], own: Server
 
 
 def test_a_server_that_was_restarted_empty(watched: tuple[Started, Any], own: Server) -> None:
-    """A worker comes back to it at once: all figures of its queue are nothing, and nothing is said to be wrong."""
+    """A worker is back at once. All figures of its queue are zero, and the page shows no error."""
     _, page = watched
     with Queue("q", url=own.url) as queue:
         queue.enqueue_many([b"x"] * 57)

@@ -2,7 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]", "pydantic-ai-slim"]
 # ///
-"""An agent: its requests and tool calls are steps, its approval is a signal. Its worker is killed after each one."""
+"""An agent. Its requests and tool calls are steps, and its approval is a signal. Its worker is killed after each
+step.
+"""
 
 from __future__ import annotations
 

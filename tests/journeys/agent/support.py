@@ -19,7 +19,7 @@ running: ContextVar[Job] = ContextVar("running")
 
 
 def note(*words: object) -> None:
-    """Write a line of the ledger; end the process after the line at which the journey asks for it, once."""
+    """Write a line of the ledger. End the process once after the line that the journey names."""
     line = " ".join(map(str, words))
     with Path("ledger.txt").open("a") as ledger:
         print(line, file=ledger)
@@ -29,7 +29,7 @@ def note(*words: object) -> None:
 
 
 class DurableModel(WrapperModel):
-    """Each request to the model is a step: a later delivery gets the recorded answer."""
+    """A model whose requests are steps. A later delivery gets the recorded answer."""
 
     async def request(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
@@ -45,7 +45,7 @@ class DurableModel(WrapperModel):
 
 
 def think(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-    """Play the language model: look the order up, ask for approval, refund, and answer."""
+    """Play the language model. Look the order up, ask for approval, refund, and answer."""
     turn = len(messages) // 2
     note("model", turn)
     plan = [

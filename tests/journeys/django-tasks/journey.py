@@ -2,7 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[django,embedded,sql]", "gunicorn"]
 # ///
-"""A Django project with headrace's backend of tasks, under gunicorn: on commit and by an outbox, results, the admin."""
+"""A Django project with headrace's task backend under gunicorn. It enqueues on commit and by an outbox, and has
+results and the admin.
+"""
 
 from __future__ import annotations
 

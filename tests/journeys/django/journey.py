@@ -2,7 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]", "django", "gunicorn"]
 # ///
-"""A Django project under gunicorn: a view enqueues when its transaction commits, `headrace work` fills the database."""
+"""A Django project under gunicorn. A view enqueues when its transaction commits, and `headrace work` fills the
+database.
+"""
 
 from __future__ import annotations
 

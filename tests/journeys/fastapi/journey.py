@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]", "fastapi", "uvicorn"]
 # ///
-"""A FastAPI service under uvicorn: requests enqueue, a worker in its process or beside it runs the jobs."""
+"""A FastAPI service under uvicorn. Requests enqueue, and a worker in its process or beside it runs the jobs."""
 
 from __future__ import annotations
 

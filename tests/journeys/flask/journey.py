@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]", "flask"]
 # ///
-"""A Flask service: views enqueue, a worker runs the jobs, and a view waits for what became of one."""
+"""A Flask service. Views enqueue, a worker runs the jobs, and a view waits for a result."""
 
 from __future__ import annotations
 

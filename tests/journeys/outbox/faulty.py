@@ -1,4 +1,4 @@
-"""Run a program that is killed at its n-th step: before or after a statement of SQL, or a commit."""
+"""Run a program that is killed at its n-th step, before or after a statement of SQL or a commit."""
 
 from __future__ import annotations
 

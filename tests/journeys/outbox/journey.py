@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,sql]", "fastapi", "uvicorn"]
 # ///
-"""Orders in a transaction with their jobs: the site and its worker are killed between any two statements."""
+"""Orders in a transaction with their jobs. The site and its worker are killed between any two statements."""
 
 from __future__ import annotations
 

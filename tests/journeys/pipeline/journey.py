@@ -2,7 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]"]
 # ///
-"""A pipeline: a file of lines becomes rows, each once by `job.id`, though its producer and its workers are killed."""
+"""A pipeline from a file of lines to rows. Each row is written once by `job.id`, although producer and workers are
+killed.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,json]", "pytest"]
 # ///
-"""A project with tests: pytest finds the fixtures by itself, and a test fails with its handler's own exception."""
+"""A project with tests. pytest finds the fixtures by itself, and a test fails with its handler's own exception."""
 
 from __future__ import annotations
 

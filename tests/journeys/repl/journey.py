@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,json]"]
 # ///
-"""The prompt of `python -m asyncio`, typed at as by hand: `await queue.enqueue(…)`, and short answers."""
+"""The prompt of `python -m asyncio`, typed at as by hand, with `await queue.enqueue(…)` and short answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Prompt:
         self._until_asked()
 
     def __call__(self, line: str) -> str:
-        """Type a line; return what is said until the next prompt."""
+        """Type a line and return the output until the next prompt."""
         os.write(self._ours, line.encode() + b"\n")
         said = self._until_asked()
         echo, _, answer = said.partition("\n")
@@ -39,7 +39,7 @@ class Prompt:
         return answer.strip()
 
     def end(self) -> int:
-        """Type Ctrl-D; return the exit code."""
+        """Type Ctrl-D and return the exit code."""
         os.write(self._ours, b"\x04")
         return self.process.wait(PATIENCE)
 

@@ -2,7 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]"]
 # ///
-"""A plain script: a queue and its worker at the top of a module. A handler that fails is heard, and its job is kept."""
+"""A plain script with a queue and its worker at the top of a module. A failing handler is logged, and its job is
+kept.
+"""
 
 from __future__ import annotations
 

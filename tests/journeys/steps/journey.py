@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]"]
 # ///
-"""Orders in durable steps: workers and the services that they call are killed, and nothing is paid or sent twice."""
+"""Orders in durable steps. Workers and the services that they call are killed, and nothing is paid or sent twice."""
 
 from __future__ import annotations
 

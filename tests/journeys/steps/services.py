@@ -1,4 +1,6 @@
-"""A payment service and a carrier in one: charges have an idempotency key, parcels have none. Its ledger is a file."""
+"""A payment service and a carrier in one. Charges have an idempotency key, and parcels have none. Its ledger is a
+file.
+"""
 
 import os
 import threading

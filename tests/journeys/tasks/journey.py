@@ -2,7 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]"]
 # ///
-"""Tasks: functions that are called in one program and run in another, or by the clock; hooks, middleware, results."""
+"""Tasks. One program calls functions and another runs them, or the clock does. There are hooks, middleware and
+results.
+"""
 
 from __future__ import annotations
 

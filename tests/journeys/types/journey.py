@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[json]", "mypy", "pyright[nodejs]"]
 # ///
-"""Type checkers see what is installed: they accept a user's right code, and refuse each wrong line."""
+"""Type checkers see the installed package. They accept a user's right code and refuse each wrong line."""
 
 from __future__ import annotations
 

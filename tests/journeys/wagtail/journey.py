@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[django,embedded]", "wagtail>=7.2", "django-tasks"]
 # ///
-"""A site on Wagtail, whose own tasks run on headrace: the index of references, and the removal of files."""
+"""A site on Wagtail whose own tasks run on headrace. They keep the index of references and remove files."""
 
 from __future__ import annotations
 
