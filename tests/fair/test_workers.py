@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -93,6 +94,32 @@ def test_a_newcomer_passes_a_flood(newest_queue: Queue[bytes], work: Work) -> No
         gate.set()
         until(lambda: order.count("ada") == 3)
     assert order.index("ada") < 300
+
+
+def test_handlers_that_end_together_do_not_begin_together(newest_queue: Queue[bytes], work: Work) -> None:
+    """A job of a quiet tenant would wait for all of them, again and again."""
+    gates = [threading.Event()]
+    begun: list[float] = []
+
+    def handle(job: Any) -> Any:
+        begun.append(time.monotonic())
+        yield gates[-1]
+
+    def spans() -> float:
+        """The seconds in which eight handlers begin, of which each then runs for 50 ms at least."""
+        until(lambda: len(begun) == 8 * len(gates) and time.monotonic() - begun[-1] > 0.05)
+        span = begun[-1] - begun[-8]
+        gates.append(threading.Event())
+        gates[-2].set()
+        return span
+
+    newest_queue.enqueue_many(of("flood", 500))
+    worker = work()
+    worker.handler("q", concurrency=8, fair="tenant")(handle)
+    with worker:
+        spans()
+        assert any(spans() > 0.018 for _ in range(3))  # half of the 50 ms in which they begin, on a busy machine
+        gates[-1].set()
 
 
 def newest_queue_client(queue: Queue[bytes]) -> Any:

@@ -9,13 +9,13 @@ import pytest
 from attrs import evolve
 
 from headrace import Limit
-from headrace._core.effects import HeldJob, Phase, Send, Sleep, Undoable
+from headrace._core.effects import HeldJob, Now, Phase, Send, Sleep, Undoable
 from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import LOOKS_AT_MOST, FairLeaser, leaser
 from headrace._core.fair.roles import fair_roles, line_up
 from headrace._core.fair.shares import joined, joined_slots, shares
-from headrace._core.worker.ahead import by_turns, with_waiting
-from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.ahead import by_turns, spread, with_waiting
+from headrace._core.worker.consumer import START_WITHIN_S, Consumer
 from headrace._core.worker.fetch import fetch, lines_up
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.shared_read import everywhere
@@ -73,7 +73,7 @@ def test_values_take_turns_while_they_wait_for_a_handler() -> None:
     order.
     """
     consumer = make_consumer(fair="tenant")
-    consumer.jobs.mean = 0.005
+    consumer.jobs.mean = 0.002
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([Grant(of_tenants(consumer, "ffff"))])
@@ -207,12 +207,76 @@ def test_only_queues_with_terms_have_the_role() -> None:
 
 
 def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
-    for options, most in (({}, 102), ({"fair": "tenant"}, 12), ({"limits": Limit(5)}, 2)):
+    for options, took, most in (
+        ({}, 0.001, 2 + 100),
+        ({"fair": "tenant"}, 0.001, 2 + 4),
+        ({"fair": "tenant"}, 0.003, 2 + 1),
+        ({"fair": "tenant"}, 0.005, 2),
+        ({"limits": Limit(5)}, 0.001, 2),
+    ):
         consumer = make_consumer(concurrency=2, **options)
         if consumer.leasing.fair is not None:
             consumer.leasing.fair.undeclared = False
-        consumer.jobs.mean = 0.001
+        consumer.jobs.mean = took
         assert limit(Hand(fetch(consumer)).go()) == most
+
+
+def free_at_once(jobs: int = 4, took: float = 0.008, *, ends: int = 4, **options: Any) -> tuple[Hand, Consumer, Any]:
+    """Let some of four handlers end together which took so many seconds, after a call that leased *jobs* for them."""
+    consumer = make_consumer(**({"concurrency": 4, "fair": "tenant"} | options))
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([grant(consumer, *range(1, jobs + 1))])
+    for _ in range(ends):
+        hand.run(consumer)
+    consumer.jobs.mean = took
+    consumer.leasing.available = True
+    consumer.slot_freed()
+    return hand, consumer, hand.go()
+
+
+def test_handlers_that_are_free_at_once_begin_one_after_another() -> None:
+    """Then each ends at its own moment, so that a job of a quiet value waits for one of them, and not for all."""
+    hand, consumer, effect = free_at_once()
+    assert (names(effect), limit(effect)) == (["complete", "lease_fair"], 1)
+    assert hand.go([[True] * 4, grant(consumer, 5)]) == Sleep(pytest.approx(0.002))
+    hand.now += 0.001
+    assert hand.go() == Sleep(pytest.approx(0.001))  # woken by something else
+    hand.now += 0.0011
+    assert limit(hand.go()) == 1
+    hand.now += 0.004
+    assert limit(hand.go([grant(consumer, 6)])) == 2  # the call took the time of two handlers
+    assert limit(hand.go([grant(consumer, 7, 8)])) == 1  # ahead of the handlers, as ever
+
+
+def test_handlers_are_spread_in_a_twentieth_of_the_time() -> None:
+    consumer = make_consumer(concurrency=4, fair="tenant")
+    consumer.jobs.mean = 0.008
+    consumer.leasing.backlog = True
+    for now, asked in ((100.0, 1), (100.1, 3), (100.1, 9), (100.15, 9), (100.17, 1)):
+        role = spread(consumer, 9)
+        assert isinstance(next(role), Now)
+        with pytest.raises(StopIteration) as end:
+            role.send(now)
+        assert end.value.value == asked
+
+
+@pytest.mark.parametrize(
+    ("change", "asked"),
+    [
+        ({"fair": None}, 4 + 25),
+        ({"fair": None, "limits": Limit(9)}, 4),
+        ({"took": 0.001}, 4 + 8),  # they end at all moments, as a call takes as long
+        ({"ends": 1}, 1 + 1),
+        ({"jobs": 3, "ends": 3}, 4 + 1),  # that was all: there is no backlog
+        ({"took": 1.0}, 1),
+    ],
+)
+def test_handlers_that_are_not_spread(change: dict[str, Any], asked: int) -> None:
+    hand, consumer, effect = free_at_once(**change)
+    assert limit(effect) == asked
+    if change == {"took": 1.0}:  # they are, but within a moment
+        assert hand.go([[True] * 4, grant(consumer, 5)]) == Sleep(pytest.approx(START_WITHIN_S / 4))
 
 
 def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:

@@ -1,7 +1,7 @@
-"""The order of the jobs that a worker has leased ahead of its free handlers, in queues with `fair=`.
+"""When the jobs that a worker leases begin, in queues with `fair=`.
 
 The server picks fairly, but a job of a quiet value would wait here behind the jobs that were leased before it came. So
-the values take turns.
+the values take turns. It would also wait for all handlers, if they end at the same moment. So they are spread.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from headrace._core.effects import Call, HeldJob, TakeBack
-from headrace._core.worker.consumer import FAIR_START_WITHIN_S, Consumer
+from headrace._core.effects import Call, HeldJob, Now, TakeBack
+from headrace._core.worker.consumer import FAIR_START_WITHIN_S, START_WITHIN_S, Consumer
 from headrace._model.terms import Value, value_of
 
 
@@ -44,3 +44,22 @@ def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Call[list[li
         return fresh
     units, _ = yield from TakeBack()
     return by_turns(fair.queues.path, {} if fair.differs else fair.weights, [*units, *fresh])
+
+
+def spread(consumer: Consumer, room: int) -> Call[int]:
+    """Return how many jobs to lease now, if there is *room* for so many. If half of the handlers are free at once while
+    jobs wait, one begins after another, within their mean time.
+    """
+    fair = consumer.leasing.fair
+    mean = consumer.jobs.mean
+    slots = consumer.slots()
+    if fair is None or not fair.queues.path or consumer.handler.batch or consumer.shared is not None or slots == 1:
+        return room
+    if not consumer.leasing.backlog or mean is None or mean < FAIR_START_WITHIN_S:
+        fair.spread.left = 0
+        return room
+    now = yield from Now()
+    free = slots - consumer.used()
+    if not fair.spread.left and 2 * free >= slots and now >= fair.spread.again_at:
+        fair.spread.begin(free, min(mean, START_WITHIN_S) * free / slots, now)
+    return fair.spread.take(room, now) if fair.spread.left else room

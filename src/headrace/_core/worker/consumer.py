@@ -33,7 +33,7 @@ from headrace._protocol.replies import Died, Grant, Reclaimed, Verdicts
 from headrace.errors import class_path, describe_error, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
-FAIR_START_WITHIN_S = 0.005  # the same with `fair`: a job of a quiet value waits behind those that are leased ahead
+FAIR_START_WITHIN_S = 0.002  # the same with `fair`: about two calls. A quiet value waits behind those leased ahead
 IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
 CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
 

@@ -34,7 +34,7 @@ from headrace._core.effects import (
     send_all,
 )
 from headrace._core.verdicts import Settlement, SettlementBatch, alike, undecoded
-from headrace._core.worker.ahead import with_waiting
+from headrace._core.worker.ahead import spread, with_waiting
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import enter_idle, leave_idle
 from headrace._core.worker.renewal import check, died, lose
@@ -94,6 +94,8 @@ def _exchange(consumer: Consumer) -> Call[float | None]:
     if consumer.shared is not None:
         consumer.shared.now = yield from Now()
     room = _room(consumer)
+    if room > 0 and consumer.leasing.lines:
+        room = yield from spread(consumer, room)
     if not batch.ops and room <= 0:
         return (yield from _pause(consumer))
     leasing = consumer.leasing
@@ -253,6 +255,9 @@ def _pause(consumer: Consumer) -> Call[float]:
         yield from enter_idle(consumer)
     left = (yield from _gather(consumer)) or (1.0 if consumer.jobs.held else IDLE_S)
     now = yield from Now()
+    fair = consumer.leasing.fair
+    if fair is not None and (pause := fair.spread.pause(now)) is not None:
+        left = min(left, pause)
     if consumer.suspects.until and consumer.suspects.holder is consumer:
         left = min(left, max(0.001, consumer.suspects.until - now))
     if shared is not None:

@@ -53,6 +53,33 @@ class NameClaim:
 
 
 @define(eq=False)
+class Spread:
+    """Handlers that were free at once, and begin one after another, so that they do not end in step."""
+
+    left: int = 0  # handlers that wait for their moment
+    next_at: float = 0.0  # when the next of them may begin
+    gap: float = 0.0  # seconds between two of them
+    again_at: float = 0.0  # handlers may wait again from this moment on
+
+    def begin(self, handlers: int, seconds: float, now: float) -> None:
+        self.left = handlers
+        self.next_at = now
+        self.gap = seconds / handlers
+        self.again_at = now + 20 * seconds  # handlers that are in step again and again lose a twentieth of the time
+
+    def take(self, most: int, now: float) -> int:
+        if now < self.next_at:
+            return 0
+        taken = min(most, self.left, 1 + int((now - self.next_at) / self.gap))
+        self.left -= taken
+        self.next_at += taken * self.gap
+        return taken
+
+    def pause(self, now: float) -> float | None:
+        return self.next_at - now if self.left and self.next_at > now else None
+
+
+@define(eq=False)
 class FairLeasing:
     """The terms by which a consumer leases. `_core/worker/terms` and `_core/fair/roles` write it."""
 
@@ -68,6 +95,7 @@ class FairLeasing:
     asked_at: float = 0.0  # when the server was asked last whether the terms change
     jobs: int = 0  # jobs leased under these terms
     absent: set[str] = field(factory=set[str])  # the headers of the terms that none of these had
+    spread: Spread = field(factory=Spread)
 
     def __attrs_post_init__(self) -> None:
         self.obey(self.own)
@@ -78,7 +106,6 @@ class FairLeasing:
         return self.own != self.queues.text
 
     def obey(self, structure: str) -> None:
-        """Lease by this structure."""
         self.queues = Structure.read(structure)
         self.jobs = 0
         self.absent = set(self.queues.names)
