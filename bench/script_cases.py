@@ -13,6 +13,7 @@ from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.conditional_ops import Admission
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
@@ -191,7 +192,7 @@ def results(s: Stand) -> Op[Any]:
     names = [f"result-{n}" for n in range(99)]
     for name in names:
         s.client.set(s.ops.keys.result(name), s.payload())
-    return s.ops.results(names)
+    return result_ops.results(s.ops, names)
 
 
 # -- flows -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from headrace._model.views.queues import OutboxView
 from headrace._protocol import presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.features import fair as fair_ops
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.keys import Keys
@@ -162,7 +163,7 @@ CALLS: dict[str, Calls] = {
     ),
     "delete": Calls(sample=OPS.delete(), nothing=[([], [0, 0])], filled=[([], [0, 0])]),
     "drained": Calls(sample=SHARD.drained(), nothing=[([], [-1, *[0] * 6])], payloads="numbers"),
-    "ended": Calls(sample=OPS.ended(["i"]), nothing=[(["i", "5-0"], [1, 1])]),
+    "ended": Calls(sample=result_ops.ended(OPS, ["i"]), nothing=[(["i", "5-0"], [1, 1])]),
     "enqueue": Calls(
         sample=OPS.enqueue([b"x", b"y"]),
         nothing=[(["full", "i", "+60000", 2, "data", "a"], ["i", 1])],
@@ -338,7 +339,7 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", 60_000], -1)],
         payloads="one row a worker, at most 101, and one of a pending list",
     ),
-    "result": Calls(sample=OPS.result("i"), nothing=[(["i"], [None])]),
+    "result": Calls(sample=result_ops.result(OPS, "i"), nothing=[(["i"], [None])]),
     "retry": Calls(
         sample=OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
         nothing=[(["w", 0, 1000, "5-0", 1, "", 1, "why"], [0])],

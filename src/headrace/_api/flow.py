@@ -23,6 +23,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.terms import Limit, Named
 from headrace._net.base.address import Connected
 from headrace._protocol.durability import with_durability
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.flow_ops import FlowOps, new_run
 from headrace._protocol.op import Op
 from headrace._telemetry.client import SendSpan, SettleSpan, wanted
@@ -134,7 +135,7 @@ class BaseFlow(Connected, Stages):
         if step is not None:
             return (yield from settle(self._lasts(flow.advance([step], claim.worker if fence else ""), durable)))
         ops = flow.stages[claim.job.queue.partition("/")[2]].ops
-        results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
+        results = {} if outcome is None else {claim.entry: result_ops.result_bytes(ops, outcome)}
         return (yield from send(self._lasts(ops.complete([claim], fenced=fence, results=results), durable)))
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:

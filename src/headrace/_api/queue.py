@@ -38,6 +38,7 @@ from headrace._net.base.retries import SETTLING, bounding, place
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.durability import with_durability
 from headrace._protocol.every_op import EveryOp
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.op import Op, Prepared
 from headrace._protocol.queue_ops import Item, Ops, enqueue_full, enqueue_one
@@ -324,7 +325,7 @@ class BaseQueue(Guided, Connected):
     ) -> tuple[Op[list[bool]], SettleSpan | None]:
         claim = self._claim(lease)
         durability = self._durable(durable)
-        results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
+        results = {} if result is None else {claim.entry: result_ops.result_bytes(self.ops, result)}
         settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None
         if settling is not None:
             then = settling.follow(then, self._next)
@@ -344,7 +345,7 @@ class BaseQueue(Guided, Connected):
         claims = [self._claim(lease) for lease in leases]
         durability = self._durable(durable)
         each = zip(claims, aligned(results, [claim.job.id for claim in claims]), strict=True)
-        kept = {claim.place: self.ops.result_bytes(result) for claim, result in each if result is not None}
+        kept = {claim.place: result_ops.result_bytes(self.ops, result) for claim, result in each if result is not None}
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
         return behind_progress(claims, self._verbs.complete_many(claims, fenced, kept, durability)), settling

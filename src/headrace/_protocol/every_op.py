@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.queue_ops import Ops
 
@@ -12,6 +13,10 @@ from headrace._protocol.queue_ops import Ops
 class EveryOp(Ops):
     """Maker of the operations of one queue, with those of features as methods. The core calls their functions."""
 
+    result_bytes = result_ops.result_bytes
+    result = result_ops.result
+    results = result_ops.results
+    ended = result_ops.ended
     schedule = schedule_ops.schedule
     unschedule = schedule_ops.unschedule
     schedules = schedule_ops.schedules

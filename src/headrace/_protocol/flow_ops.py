@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -19,6 +20,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.features.flows.rows import advanced, flow_cursor, flow_rows, flow_state, passing
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
@@ -237,7 +239,7 @@ class FlowOps:
                 target = self._leads("FanOut: join", stage.name, stage.next, outcome.join)
             children = self._children(stage, job.id, outcome, context)
         args: list[Arg] = ["move", job.id, stage.name, claim.entry, claim.count]
-        kept = None if result is None else (keep or stage.ops.result_bytes)(result)
+        kept = None if result is None else (keep or partial(result_ops.result_bytes, stage.ops))(result)
         args += _NO_RESULT if kept is None else (1, kept)
         args += (target, failed, len(children))
         for child in children:

@@ -29,7 +29,6 @@ from headrace._model.state import Counts, JobState, Repairs, WorkerState
 from headrace._model.terms import IN_TERMS
 from headrace._model.terms import cost as checked_cost
 from headrace._protocol import replies
-from headrace._protocol.features import history
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
 from headrace._protocol.limits import (
@@ -603,33 +602,6 @@ class Ops:
     def reschedule(self, name: str, delay: Delay) -> Op[bool]:
         """Give a delayed job another delay."""
         return self.op("reschedule", [wire_id(name), checks.delay(delay)], bool)
-
-    # -- results -----------------------------------------------------------------------------------
-
-    def result_bytes(self, result: Any) -> bytes:
-        """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
-        try:
-            data = self.encoded(result, untyped(self.bound))
-        except (TypeError, CodecError) as error:
-            raise type(error)(f"result: {error}") from error
-        checks.check_size("result", [data])
-        return data
-
-    def result(self, name: str) -> Op[bytes | None]:
-        """Fetch the kept result of a job."""
-        return self._kept([name], lambda reply: None if reply[0] is None else replies.raw(reply[0]))
-
-    def results(self, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
-        """Fetch the kept results of jobs, at most 500; `False`: ask for this one again."""
-        return evolve(self._kept(names, replies.kept), items=names, join=self.results)
-
-    def _kept(self, names: Sequence[str], decode: Callable[[Any], T]) -> Op[T]:
-        keys = [self.keys.key("cancels"), *(self.keys.result(job_id(name)) for name in names)]
-        return Op("result", script("result"), keys, [*map(wire_id, names)], decode)
-
-    def ended(self, names: Sequence[str]) -> Op[list[history.Ended]]:
-        """Ask which of at most 500 jobs have ended, and how."""
-        return self.op("ended", [wire_id(name) for name in names], history.ended, (), names, self.ended)
 
 
 def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) -> tuple[Arg, ...]:

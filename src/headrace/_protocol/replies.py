@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from attrs import frozen
 
@@ -327,11 +327,6 @@ def known_kinds(reply: Any) -> frozenset[str]:
     now, *rows = reply
     alive = (row for row in rows if row[1] >= now)
     return frozenset(text(kind) for row in alive for kind in chain(*row[7:]))
-
-
-def kept(reply: Any) -> list[bytes | Literal[False] | None]:
-    """Decode kept results. `None` means no result. `False` means that the reply was full, so ask again."""
-    return [None if result is None else not isinstance(result, int) and raw(result) for result in reply]
 
 
 def ids(reply: Any) -> tuple[str, list[str]]:

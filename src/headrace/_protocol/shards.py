@@ -260,9 +260,6 @@ class WholeOps(BaseShardOps, EveryOp):
             "queues; Queue(…, shards=…) has methods for these"
         )
 
-    def _kept(self, names: Sequence[str], decode: Callable[[Any], T]) -> Op[T]:  # noqa: ARG002 - it refuses
-        return self.op("result")
-
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:  # noqa: ARG002 - it refuses
         """Refuse."""
         self.op("wait")

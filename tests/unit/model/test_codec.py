@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from headrace._model.codec import BytesCodec, chosen
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec
@@ -93,9 +94,9 @@ def test_what_is_no_json(payload: Any) -> None:
 
 def test_a_result_that_does_not_encode_says_so() -> None:
     with pytest.raises(TypeError, match=r"^result: payload must be"):
-        Ops(Keys.of("q")).result_bytes(5)
+        result_ops.result_bytes(Ops(Keys.of("q")), 5)
     with pytest.raises(CodecError, match=r"^result: payload does not encode"):
-        Ops(Keys.of("q"), codec=JSONCodec()).result_bytes(object())
+        result_ops.result_bytes(Ops(Keys.of("q"), codec=JSONCodec()), object())
 
 
 @pytest.mark.parametrize("codec", [JSONCodec, json, "json", object()])

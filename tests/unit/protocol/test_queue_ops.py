@@ -15,6 +15,7 @@ from headrace._model.checks import JOBS_PER_S_AT_MOST
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
@@ -343,7 +344,7 @@ CLAIM = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
             lambda: schedule_ops.schedule(OPS, "s", Timing.of(1, None, None), "skip", NewJob(HUGE)),
         ),
         ("payload", lambda: OPS.complete([CLAIM], then=[NewJob(HUGE)])),
-        ("result", lambda: OPS.result_bytes(HUGE)),
+        ("result", lambda: result_ops.result_bytes(OPS, HUGE)),
         ("result and then", lambda: OPS.complete([CLAIM], results={"1-0": BIG}, then=[NewJob(BIG)])),
     ],
 )
@@ -357,4 +358,4 @@ def test_what_a_server_takes_is_not_refused(monkeypatch):
     monkeypatch.setattr(checks, "VALUE_BYTES", 100)
     assert OPS.item(b"x" * 100) == b"x" * 100
     assert sum(len(op.items) for op in OPS.batches([b"x" * 100, NewJob(b"x" * 97, headers={"h": "é"})])) == 2
-    assert OPS.result_bytes(b"x" * 100) == b"x" * 100
+    assert result_ops.result_bytes(OPS, b"x" * 100) == b"x" * 100

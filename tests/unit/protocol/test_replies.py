@@ -10,6 +10,7 @@ import pytest
 from headrace import Counts, Receipt
 from headrace._model.codec import BytesCodec
 from headrace._protocol import replies
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.replies import Reclaimed
 from headrace.codecs import JSONCodec
@@ -55,7 +56,7 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
         (replies.repairs, [b"ids", b"7", *range(12)], (Repairs(*range(12)), "ids", "7")),
-        (replies.kept, [None, b"", b"r", "r", 0], [None, b"", b"r", b"r", False]),
+        (result_ops.kept, [None, b"", b"r", "r", 0], [None, b"", b"r", b"r", False]),
     ],
 )
 def test_simple_replies(decode: Any, reply: Any, expected: Any) -> None:

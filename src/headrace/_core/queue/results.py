@@ -15,6 +15,7 @@ from attrs import frozen
 from headrace._core.effects import AwaitEnds, Call, ForgetEnds, Now, WatchEnds, send
 from headrace._core.queue.calls import find
 from headrace._model.event import Event
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.features.history import Ended
 from headrace._protocol.limits import COALESCED_BELOW
 from headrace._protocol.queue_ops import Ops
@@ -48,7 +49,7 @@ def kept(ops: Ops, names: Sequence[str]) -> Call[dict[str, bytes]]:
     while names:
         some = names[:RESULTS_PER_SCRIPT]
         names = names[RESULTS_PER_SCRIPT:]
-        answers = [*zip(some, (yield from send(ops.results(some))), strict=True)]
+        answers = [*zip(some, (yield from send(result_ops.results(ops, some))), strict=True)]
         found |= {name: result for name, result in answers if isinstance(result, bytes)}
         names = [*(name for name, result in answers if result is False), *names]
     return found
@@ -60,7 +61,7 @@ def ended(ops: Ops, names: Sequence[str]) -> Call[dict[str, Ended]]:
     while names:
         some = names[:RESULTS_PER_SCRIPT]
         names = names[RESULTS_PER_SCRIPT:]
-        answers = [*zip(some, (yield from send(ops.ended(some))), strict=True)]
+        answers = [*zip(some, (yield from send(result_ops.ended(ops, some))), strict=True)]
         found |= {name: one for name, one in answers if one.state not in ("there", "again")}
         names = [*(name for name, one in answers if one.state == "again"), *names]
     return found

@@ -17,6 +17,7 @@ from headrace._core.views.redaction import duration_of, editable, wait_of
 from headrace._model.state import JobState
 from headrace._model.views.jobs import ENDED, JobsPage, JobView, KindsPage, KindView
 from headrace._protocol import view_ops
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.keys import job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
@@ -134,7 +135,7 @@ class JobViews(Reader):
         while state is None and cursor:
             state, token, now, cursor = yield from send(view_ops.seek(ops, id, cursor))
         if state is None or state.state in ENDED:
-            result = yield from send(ops.result(id))
+            result = yield from send(result_ops.result(ops, id))
             if state is None and result is None:
                 return None
             ended = None if state is None else self._with_results(ops.bound, state)

@@ -26,6 +26,7 @@ from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
 from headrace._model.timing import Declared
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, LEASED_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
@@ -276,7 +277,7 @@ class Consumer:
         """Encode a result. Log a failure, and return `None`, as the handler succeeded, and does not run again."""
         try:
             encode = self.of(held).encode
-            return self.ops.result_bytes(result if encode is None else encode(result))
+            return result_ops.result_bytes(self.ops, result if encode is None else encode(result))
         except BaseException as wrong:  # whatever the user's codec raises
             self.note("result_dropped", held, None, wrong)
             return None
