@@ -12,6 +12,7 @@ from headrace import FanOut, NewJob, Rate, Replace, Throttle
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
+from headrace._protocol import admin_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
@@ -127,7 +128,7 @@ def deleted(s: Stand) -> Op[Any]:
     ops = s.fresh("gone", s.some(20_000))
     s.put(ops, "delayed", s.some(10_000))
     s.put(ops, "dead", s.some(10_000))
-    return ops.delete()
+    return admin_ops.delete(ops)
 
 
 def deleted_flows(s: Stand) -> Op[Any]:
@@ -136,7 +137,7 @@ def deleted_flows(s: Stand) -> Op[Any]:
     flows = {f"delayed-{n}": 77 + n for n in range(s.numbers["bench/gonedelayed"])}
     for some in chunks([*flows], 10_000):
         s.client.zadd(ops.keys.key("flows"), {name: flows[name] for name in some})
-    return ops.delete()
+    return admin_ops.delete(ops)
 
 
 def followed(s: Stand, number: int) -> Op[Any]:
@@ -309,11 +310,11 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "list dead": lambda s: s.ops.listing("dead", ""),
     "position, last": lambda s: s.ops.position(s.name("waiting", -1)),
     "position, 999th": lambda s: s.ops.position(s.name("parked", min(999, s.fill.each - 1))),
-    "cancel_payload": lambda s: s.ops.cancel_payload(b"absent", "jobs", "-"),
-    "cancel_payload, delayed": lambda s: s.ops.cancel_payload(b"absent", "delayed", "0"),
-    "repair": lambda s: s.ops.repair(),
-    "repair, ids": lambda s: s.ops.repair("ids", "0"),
-    "repair, bodies": lambda s: s.ops.repair("bodies", "0"),
+    "cancel_payload": lambda s: admin_ops.cancel_payload(s.ops, b"absent", "jobs", "-"),
+    "cancel_payload, delayed": lambda s: admin_ops.cancel_payload(s.ops, b"absent", "delayed", "0"),
+    "repair": lambda s: admin_ops.repair(s.ops),
+    "repair, ids": lambda s: admin_ops.repair(s.ops, "ids", "0"),
+    "repair, bodies": lambda s: admin_ops.repair(s.ops, "bodies", "0"),
     "reclaim, nothing": nothing_expired,
     "reclaim, a step where leases differ": somewhere,
     "reclaim, expired": expired,
@@ -351,22 +352,22 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "enqueue_if, room for some": lambda s: admitted(s, max_waiting=10**9),
     "enqueue_if, throttle": lambda s: admitted(s, if_exists=Throttle(60)),
     "enqueue_if, replace": lambda s: admitted(s, if_exists=Replace(), known=True),
-    "cancel": lambda s: s.ops.cancel(s.name("waiting", -s.fill.waiting // 2)),
-    "reschedule": lambda s: s.ops.reschedule(s.name("delayed", 500), 99.0),
+    "cancel": lambda s: admin_ops.cancel(s.ops, s.name("waiting", -s.fill.waiting // 2)),
+    "reschedule": lambda s: admin_ops.reschedule(s.ops, s.name("delayed", 500), 99.0),
     "schedules": scheduled,
     "tick, 1,000 missed": ticked,
     "results": results,
-    "fail_worker": lambda s: held_by(s, "bench.f").fail_worker("bench.f"),
+    "fail_worker": lambda s: admin_ops.fail_worker(held_by(s, "bench.f"), "bench.f"),
     "leave": lambda s: held_by(s, "bench.g").leave("bench.g"),
-    "expire": lambda s: s.ops.expire("-", []),
-    "redrive": lambda s: s.ops.redrive("-", []),
-    "redrive, no such id": lambda s: s.ops.redrive("-", ["absent"]),
-    "purge_dead": lambda s: s.ops.purge_dead("-", []),
-    "purge_dead, no such id": lambda s: s.ops.purge_dead("-", ["absent"]),
-    "move": lambda s: s.ops.move("bench/other", "-", []),
-    "move, delayed": lambda s: s.ops.move("bench/other", "delayed 0", []),
-    "purge, delayed": lambda s: s.ops.purge("-"),
-    "purge, parked": lambda s: s.ops.purge("jobs -"),
+    "expire": lambda s: admin_ops.expire(s.ops, "-", []),
+    "redrive": lambda s: admin_ops.redrive(s.ops, "-", []),
+    "redrive, no such id": lambda s: admin_ops.redrive(s.ops, "-", ["absent"]),
+    "purge_dead": lambda s: admin_ops.purge_dead(s.ops, "-", []),
+    "purge_dead, no such id": lambda s: admin_ops.purge_dead(s.ops, "-", ["absent"]),
+    "move": lambda s: admin_ops.move(s.ops, "bench/other", "-", []),
+    "move, delayed": lambda s: admin_ops.move(s.ops, "bench/other", "delayed 0", []),
+    "purge, delayed": lambda s: admin_ops.purge(s.ops, "-"),
+    "purge, parked": lambda s: admin_ops.purge(s.ops, "jobs -"),
     "flow_advance, steps": moved,
     "flow_advance, results": moved_with_results,
     "flow_advance, 1,000 children": fanned,

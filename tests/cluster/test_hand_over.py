@@ -11,6 +11,7 @@ import pytest
 
 from headrace import NewJob, Queue
 from headrace._model.shards import Table
+from headrace._protocol import admin_ops
 from tests.cluster.mutants import HAND_OVER
 from tests.cluster.test_durable import Pair
 from tests.cluster.test_shards import shards_of
@@ -75,7 +76,7 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
         queue.enqueue(b"x", key=here)
         away.suspend()
         try:
-            queue._executor.run(ops.pause(False))
+            queue._executor.run(admin_ops.pause(ops, False))
             claims: list[Any] = []
             while not claims:
                 queue._executor.run(ops.enqueue([ops.item(NewJob(b"x", key=here))]))

@@ -23,6 +23,7 @@ from headrace import NewJob
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.terms import Limit as Declared
+from headrace._protocol import admin_ops
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -237,9 +238,9 @@ class Machine(RuleBasedStateMachine):
         elif how == "dead":
             self.send(self.ops.dead_letter([(claim, "why") for claim in claims]))
         elif how == "cancel":
-            assert all(self.send(self.ops.cancel(claim.job.id)) for claim in claims)
+            assert all(self.send(admin_ops.cancel(self.ops, claim.job.id)) for claim in claims)
         else:
-            self.send(self.ops.expire("-", [claim.job.id for claim in claims]))
+            self.send(admin_ops.expire(self.ops, "-", [claim.job.id for claim in claims]))
         when, left = 0.0, [claim.entry for claim in claims]
         for text in self.client.lrange(self.key("settled"), known, -1):
             if text.startswith("@"):
@@ -263,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         """Cancel a job that a call has put into its line."""
         waiting = sorted(entry for entry, job in self.jobs.items() if job.state == "waiting" and job.level == 0)
         entry = waiting[pick % len(waiting)] if waiting else ""
-        if entry and self.send(self.ops.cancel(entry)):
+        if entry and self.send(admin_ops.cancel(self.ops, entry)):
             job = self.jobs[entry]
             self.queue.cancel(job)
             self.stale.add(self.place(entry))

@@ -35,7 +35,7 @@ from headrace._model.checks import headers
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, Job
 from headrace._model.receipt import Receipt
-from headrace._protocol import replies
+from headrace._protocol import admin_ops, replies
 from headrace._protocol.export import protocol
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys, job_id, worker_name
@@ -141,7 +141,7 @@ def operations() -> Iterator[dict[str, Any]]:
     yield made(ops.beat("w", 10), "beat", worker="w", timeout=10_000, register=False)
     yield made(ops.reclaim("w", 10), "reclaim", worker="w", timeout=10_000)
     yield made(ops.leave("w"), "leave", worker="w")
-    yield made(ops.cancel("a"), "cancel", id="a")
+    yield made(admin_ops.cancel(ops, "a"), "cancel", id="a")
 
 
 RECEIPTS: list[tuple[str, list[Any]]] = [

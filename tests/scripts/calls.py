@@ -16,7 +16,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
 from headrace._model.views.queues import OutboxView
-from headrace._protocol import presence_ops, step_ops, transfer_ops, view_ops
+from headrace._protocol import admin_ops, presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.features import results as result_ops
@@ -115,12 +115,12 @@ CALLS: dict[str, Calls] = {
         payloads="two keys of one worker",
     ),
     "cancel": Calls(
-        sample=OPS.cancel("i"),
+        sample=admin_ops.cancel(OPS, "i"),
         nothing=[(["i", TERM], 0), (["5-0", TERM], 0), (["99999999999999999999-0", TERM], 0)],
         filled=[(["i", TERM], 0), (["late", TERM], 0)],
     ),
     "cancel_payload": Calls(
-        sample=OPS.cancel_payload(b"x", "jobs", "-"),
+        sample=admin_ops.cancel_payload(OPS, b"x", "jobs", "-"),
         nothing=[
             (["a", "jobs", "-", 500, TERM], [0, "delayed", "0"]),
             (["a", "delayed", "0", 500, TERM], [0, "", "0"]),
@@ -161,7 +161,7 @@ CALLS: dict[str, Calls] = {
         ],
         payloads="at most 10,000 weights, and the names of live workers; jobs are moved unread",
     ),
-    "delete": Calls(sample=OPS.delete(), nothing=[([], [0, 0])], filled=[([], [0, 0])]),
+    "delete": Calls(sample=admin_ops.delete(OPS), nothing=[([], [0, 0])], filled=[([], [0, 0])]),
     "drained": Calls(sample=SHARD.drained(), nothing=[([], [-1, *[0] * 6])], payloads="numbers"),
     "ended": Calls(sample=result_ops.ended(OPS, ["i"]), nothing=[(["i", "5-0"], [1, 1])]),
     "enqueue": Calls(
@@ -187,11 +187,13 @@ CALLS: dict[str, Calls] = {
     ),
     "enqueue_one": Calls(sample=enqueue_one(OPS).of(b"x"), nothing=[(["a"], ANY)], filled=[(["a"], ANY)]),
     "expire": Calls(
-        sample=OPS.expire("-", ["i"]),
+        sample=admin_ops.expire(OPS, "-", ["i"]),
         nothing=[(["-", 500], [0, ""]), (["-", 500, "i", "5-0"], [0, ""])],
         filled=[(["-", 500, "i"], [0, ""]), (["-", 500], [0, ""])],
     ),
-    "fail_worker": Calls(sample=OPS.fail_worker("w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]),
+    "fail_worker": Calls(
+        sample=admin_ops.fail_worker(OPS, "w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]
+    ),
     "find": Calls(sample=OPS.find("i"), nothing=[(["i", ""], [ANY, [], ""]), (["5-0", ""], [ANY, [], ""])]),
     "flow_advance": Calls(sample=FLOW.ops.advance([FLOW.ops.cancelling("i")])),
     "flow_events": Calls(sample=FLOW.ops.events(), payloads="names of jobs, at most 200 of a stage"),
@@ -235,7 +237,7 @@ CALLS: dict[str, Calls] = {
     "listen": Calls(sample=OPS.listen(), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
     "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 14)]),
     "move": Calls(
-        sample=OPS.move("shop/bills", "-", ["i"]),
+        sample=admin_ops.move(OPS, "shop/bills", "-", ["i"]),
         nothing=[
             (["-", 200], [0, "suspects:0 - 0-0"]),
             (["suspects:0 -", 200], [0, "idle:0 - 0-0"]),
@@ -252,8 +254,10 @@ CALLS: dict[str, Calls] = {
             (["delayed 0", 200], [0, ""]),
         ],
     ),
-    "pause": Calls(sample=OPS.pause(True), nothing=[([1], 1), ([0], 1)], filled=[([1], 0)], payloads="one field"),
-    "paused": Calls(sample=OPS.paused(), nothing=[([], 0)], payloads="one field"),
+    "pause": Calls(
+        sample=admin_ops.pause(OPS, True), nothing=[([1], 1), ([0], 1)], filled=[([1], 0)], payloads="one field"
+    ),
+    "paused": Calls(sample=admin_ops.paused(OPS), nothing=[([], 0)], payloads="one field"),
     "position": Calls(
         sample=OPS.position("i"),
         nothing=[([name, 10, ""], [-1, ""]) for name in ("i", "5-0", "99999999999999999999-0")],
@@ -273,12 +277,12 @@ CALLS: dict[str, Calls] = {
         payloads="one name",
     ),
     "purge": Calls(
-        sample=OPS.purge("-", ["tenant", "=a"]),
+        sample=admin_ops.purge(OPS, "-", ["tenant", "=a"]),
         nothing=[(["-", 500], [0, ""]), (["-", 500, "tenant", "=a"], [0, ""])],
         filled=[(["-", 500], [0, ""])],
     ),
     "purge_dead": Calls(
-        sample=OPS.purge_dead("-", ["i"]),
+        sample=admin_ops.purge_dead(OPS, "-", ["i"]),
         nothing=[(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
         filled=[(["-", 500], [0, ""])],
     ),
@@ -292,7 +296,7 @@ CALLS: dict[str, Calls] = {
         payloads="names of schedules, at most 1,000 of each version of the code that runs",
     ),
     "redrive": Calls(
-        sample=OPS.redrive("-", ["i"]),
+        sample=admin_ops.redrive(OPS, "-", ["i"]),
         nothing=[(["-", 500, "", ""], [0, ""]), (["-", 500, "", "=b", "a"], [0, ""])],
         filled=[(["-", 500, "", ""], [0, ""])],
     ),
@@ -325,12 +329,12 @@ CALLS: dict[str, Calls] = {
         payloads="names of workers",
     ),
     "repair": Calls(
-        sample=OPS.repair(),
+        sample=admin_ops.repair(OPS),
         nothing=[(["jobs", "-", 500, TERM, 0], ["", "0", *[0] * 12])],
         filled=[(["jobs", "-", 500, TERM, 0], ["", "0", *[0] * 12])],
     ),
     "reschedule": Calls(
-        sample=OPS.reschedule("i", 1.0),
+        sample=admin_ops.reschedule(OPS, "i", 1.0),
         nothing=[(["i", "+5"], 0), (["i", ""], 0)],
         filled=[(["late", "+5000"], 1), (["late", ""], 0)],
     ),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace._protocol import admin_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
@@ -38,10 +39,19 @@ def batch(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
 def test_the_page_is_the_client_s() -> None:
     ops = Ops(Keys.of("q"))
     pages = {
-        CLAIMS_PER_SCRIPT: [ops.reclaim("w", 10), ops.leave("w"), ops.fail_worker("w"), ops.expire("-", [])],
-        PAGE: [ops.purge_dead("-", []), ops.cancel_payload(b"x", "jobs", "-"), ops.repair()],
-        2 * REWRITES_PER_SCRIPT: [ops.purge()],
-        REWRITES_PER_SCRIPT: [ops.redrive("-", []), ops.move("q/other", "-", [])],
+        CLAIMS_PER_SCRIPT: [
+            ops.reclaim("w", 10),
+            ops.leave("w"),
+            admin_ops.fail_worker(ops, "w"),
+            admin_ops.expire(ops, "-", []),
+        ],
+        PAGE: [
+            admin_ops.purge_dead(ops, "-", []),
+            admin_ops.cancel_payload(ops, b"x", "jobs", "-"),
+            admin_ops.repair(ops),
+        ],
+        2 * REWRITES_PER_SCRIPT: [admin_ops.purge(ops)],
+        REWRITES_PER_SCRIPT: [admin_ops.redrive(ops, "-", []), admin_ops.move(ops, "q/other", "-", [])],
     }
     assert [(page, op.name) for page, some in pages.items() for op in some if page not in op.args] == []
 

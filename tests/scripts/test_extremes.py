@@ -15,7 +15,7 @@ from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.job import Claim
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
-from headrace._protocol import step_ops
+from headrace._protocol import admin_ops, step_ops
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header
@@ -102,11 +102,11 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
         "complete": lambda: OPS.complete(claims[:1], fenced=True, results={claims[0].entry: b"r"}, then=[follow]),
         "dead_letter": lambda: OPS.dead_letter([(claim, "why") for claim in claims]),
         "enqueue": lambda: OPS.enqueue([OPS.item(NewJob(b"x", id="n", delay=5.0)), b"x"]),
-        "expire": lambda: OPS.expire("-", []),
+        "expire": lambda: admin_ops.expire(OPS, "-", []),
         "lease": lambda: RATED.lease("w", 10, duration=5.0, ttl=60.0, predecessor="v"),
-        "move": lambda: OPS.move("shop/bills", "-", []),
-        "purge_dead": lambda: OPS.purge_dead("-", []),
-        "redrive": lambda: OPS.redrive("-", []),
+        "move": lambda: admin_ops.move(OPS, "shop/bills", "-", []),
+        "purge_dead": lambda: admin_ops.purge_dead(OPS, "-", []),
+        "redrive": lambda: admin_ops.redrive(OPS, "-", []),
         "release": lambda: OPS.release(claims, pause=5.0),
         "renew": lambda: OPS.renew(claims, duration=5.0, ttl=5.0),
         "step": lambda: step_ops.record(OPS, claims[0], 0, "n", b"v", ended=True, took=0.5, ttl=5.0),

@@ -24,7 +24,7 @@ from headrace._core.effects import Call, HeldJob, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
-from headrace._protocol import step_ops
+from headrace._protocol import admin_ops, step_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -486,7 +486,7 @@ class Machine(RuleBasedStateMachine):
         first = next((i for i, one in enumerate(rows) if one.name == from_step and one.kind != "signal"), None)
         if self.live(job.key) is not None or (from_step is not None and first is None):
             from_step = first = None
-        moved, _ = self.send(self.ops.redrive("-", [job.key], *([] if from_step is None else [from_step])))
+        moved, _ = self.send(admin_ops.redrive(self.ops, "-", [job.key], *([] if from_step is None else [from_step])))
         assert moved == (self.live(job.key) is None)
         if not moved:
             return
@@ -531,7 +531,7 @@ class Machine(RuleBasedStateMachine):
         """Its holder, if any, is a zombie."""
         job = self.pick(self.jobs, pick)
         if job is not None:
-            gone = self.send(self.ops.cancel(job.key))
+            gone = self.send(admin_ops.cancel(self.ops, job.key))
             now = self.live(job.key)
             assert gone is (now is not None)
             if now is not None:
@@ -543,7 +543,7 @@ class Machine(RuleBasedStateMachine):
         if really > 1:  # or little would ever come of anything
             return
         if all_of_it:
-            self.send(self.ops.delete())
+            self.send(admin_ops.delete(self.ops))
             self.kept.clear()
             self.letters.clear()
             for worker in WORKERS:
@@ -551,7 +551,7 @@ class Machine(RuleBasedStateMachine):
         else:
             cursor = "-"
             while cursor:
-                _, cursor = self.send(self.ops.purge(cursor))
+                _, cursor = self.send(admin_ops.purge(self.ops, cursor))
         for job in self.jobs:
             if job.state in ("waiting", "late", "sleep") or all_of_it:
                 self.leaves(job)
@@ -561,7 +561,7 @@ class Machine(RuleBasedStateMachine):
         """End the lease of a job. The attempt is spent."""
         job = self.pick((job for job in self.jobs if job.holder is not None), pick)
         if job is not None:
-            self.send(self.ops.expire("-", [job.key]))
+            self.send(admin_ops.expire(self.ops, "-", [job.key]))
             job.state, job.holder = "waiting", None
 
     @rule(pick=picks, worker=st.sampled_from(WORKERS))
@@ -576,7 +576,7 @@ class Machine(RuleBasedStateMachine):
     def fail_worker(self, worker: str) -> None:
         """Fail a worker, unless that could kill one of several jobs, because some of them lose no attempt."""
         if self.max_attempts is None:
-            self.send(self.ops.fail_worker(worker))
+            self.send(admin_ops.fail_worker(self.ops, worker))
             self.send(self.ops.beat(worker, HOUR, register=True))
             for job in self.jobs:
                 if job.holder is not None and job.holder.claim.worker == worker:
@@ -892,7 +892,7 @@ class Machine(RuleBasedStateMachine):
         assert not any(job.there for job in self.jobs), [job for job in self.jobs if job.there]
         cursor = "-"
         while cursor:
-            _, cursor = self.send(self.ops.purge_dead(cursor, []))
+            _, cursor = self.send(admin_ops.purge_dead(self.ops, cursor, []))
         for _ in range(60):
             self.send(self.ops.reclaim("ann", HOUR))
             if not self.redis.exists(self.key("steps"), self.key("asleep")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from headrace._protocol import admin_ops
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.queue_ops import Ops
@@ -13,6 +14,19 @@ from headrace._protocol.queue_ops import Ops
 class EveryOp(Ops):
     """Maker of the operations of one queue, with those of features as methods. The core calls their functions."""
 
+    cancel = admin_ops.cancel
+    cancel_payload = admin_ops.cancel_payload
+    reschedule = admin_ops.reschedule
+    purge = admin_ops.purge
+    purge_dead = admin_ops.purge_dead
+    delete = admin_ops.delete
+    redrive = admin_ops.redrive
+    pause = admin_ops.pause
+    paused = admin_ops.paused
+    expire = admin_ops.expire
+    fail_worker = admin_ops.fail_worker
+    move = admin_ops.move
+    repair = admin_ops.repair
     result_bytes = result_ops.result_bytes
     result = result_ops.result
     results = result_ops.results

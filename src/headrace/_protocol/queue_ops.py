@@ -9,7 +9,6 @@ import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import accumulate
 from types import MappingProxyType
@@ -19,30 +18,28 @@ from attrs import evolve, field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, keeper, of_job, untyped
-from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, Job, NewJob, on_wire
+from headrace._model.codec import BytesCodec, Codec, as_bytes, bound, of_job, untyped
+from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, NewJob, on_wire
 from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import apart, is_entry
-from headrace._model.state import Counts, JobState, Repairs, WorkerState
+from headrace._model.state import Counts, JobState, WorkerState
 from headrace._model.terms import IN_TERMS
 from headrace._model.terms import cost as checked_cost
 from headrace._protocol import replies
 from headrace._protocol.jobs import Jobs
-from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
+from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
     JOBS_PER_SCRIPT,
     LISTED_PER_SCRIPT,
-    LOOKS_PER_SCRIPT,
-    REWRITES_PER_SCRIPT,
 )
 from headrace._protocol.op import Arg, Op, Prepared
 from headrace._protocol.replies import Declaration, Entered, Grant, Page, Reclaimed, Verdicts
 from headrace._protocol.script import Script, script
-from headrace.errors import CodecError, ConfigurationError
+from headrace.errors import ConfigurationError
 
 T = TypeVar("T")
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
@@ -60,7 +57,7 @@ def _cost(item: bytes | Item) -> int:
     return 4 if item[1] else 3
 
 
-def _given(id: object) -> str | None:
+def given(id: object) -> str | None:
     """Return the id to which a job's payload is bound. It is `None` for an id that may be an entry's name."""
     return id if isinstance(id, str) and not is_entry(apart(id)[0]) else None
 
@@ -143,24 +140,6 @@ class Ops:
             checks.check_size("payload", [data])
         return data
 
-    def payload_of(self, id: str, payload: Any) -> bytes:
-        """Encode a payload for the job *id*, and check it."""
-        data = self.encoded(payload, of_job(self.bound, _given(id)))
-        checks.check_size("payload", [data])
-        return data
-
-    @property
-    def keeps(self) -> bool:
-        """Whether the codec keeps payloads elsewhere."""
-        return keeper(self.codec) is not None
-
-    def ticket(self, job: Job[bytes]) -> str | None:
-        """Return the name under which the codec keeps the payload of an undecoded job; `None` if it can't be read."""
-        kept = keeper(of_job(self.bound, job.id))
-        with suppress(CodecError):
-            return None if kept is None else kept.ticket(job.payload)
-        return None
-
     def encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
         data: Any = (codec or self.bound).encode(payload)
         return data if type(data) is bytes else as_bytes(data)
@@ -176,7 +155,7 @@ class Ops:
             name = job_id(job.id)
         data = job.payload
         if type(data) is not bytes or type(codec or self.codec) is not BytesCodec:
-            data = self.encoded(data, of_job(codec or self.bound, _given(job.id)))
+            data = self.encoded(data, of_job(codec or self.bound, given(job.id)))
         if 4 * (len(data) + sum(map(len, headers))) > checks.VALUE_BYTES:
             checks.check_size("payload and headers" if headers else "payload", [data, *headers])
         fields: list[str | bytes] = ["data", data, "id", name] if name else ["data", data]
@@ -469,75 +448,7 @@ class Ops:
 
     # -- the whole queue -----------------------------------------------------------------------------
 
-    def cancel(self, name: str) -> Op[bool]:
-        """Remove one job by id."""
-        return self.op("cancel", [wire_id(name), millis(self.settings.result_ttl)], bool)
-
-    def cancel_payload(self, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
-        """Remove the jobs of one payload from one page."""
-        checks.check_size("payload", [payload])
-        args: list[Arg] = [payload, place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.result_ttl)]
-        return self.op("cancel_payload", args, replies.place)
-
-    def purge(self, cursor: str = "-", wanted: Sequence[Arg] = ()) -> Op[tuple[int, str]]:
-        """Remove a page of waiting jobs, or of the jobs of the *wanted* value."""
-        return self.op("purge", [cursor, 2 * REWRITES_PER_SCRIPT, *wanted], replies.moved)
-
-    def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Remove a page of dead letters, or the *wanted* ones."""
-        return self.op("purge_dead", [cursor, LOOKS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
-
-    def delete(self) -> Op[tuple[int, str]]:
-        """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another call."""
-        return self.op("delete", [], replies.moved)
-
-    def redrive(
-        self,
-        cursor: str,
-        wanted: Sequence[str],
-        from_step: str = "",
-        payload: bytes | None = None,
-        ticket: str | None = None,
-    ) -> Op[tuple[int, str]]:
-        """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the single wanted run
-        does that step, and all after it, again. *payload* replaces the payload of the single wanted job; *ticket*: the
-        old one's.
-        """
-        mended = b"" if payload is None else b"=" + payload
-        args: list[Arg] = [cursor, REWRITES_PER_SCRIPT, from_step, mended, *map(wire_id, wanted)]
-        return self.op("redrive", args, replies.redriven(from_step, self.codec, ticket))
-
-    def pause(self, pause: bool) -> Op[bool]:
-        """Pause or resume the queue; false if it was in that state already."""
-        return self.op("pause", [int(pause)], bool)
-
-    def paused(self) -> Op[bool]:
-        """Ask whether the queue is paused."""
-        return self.op("paused", [], bool)
-
-    def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """End a page of leases, or the *wanted* ones."""
-        return self.op("expire", [cursor, CLAIMS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
-
-    def fail_worker(self, name: str) -> Op[tuple[int, str]]:
-        """Declare a worker dead. '1' in the answer asks for another call."""
-        return self.op("fail_worker", [worker_name(name), CLAIMS_PER_SCRIPT], replies.moved)
-
-    def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Move a page of waiting jobs, or the *wanted* ones, to another queue."""
-        target = self._target(to)
-        if target == self.keys:
-            raise ConfigurationError(f"to={to!r} is this queue itself")
-        if binds(self.codec):
-            raise ConfigurationError(
-                f"to={to!r}: {self.codec!r:.200} binds payloads to their queue, and no other can open them: lease the "
-                "jobs here and enqueue their payloads there"
-            )
-        keys = [target.key(key) for key in ("wake", *script("move").key_names[:6], "events", "steps", "cancels")]
-        levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
-        return self.op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
-
-    def _target(self, to: str) -> Keys:
+    def target(self, to: str) -> Keys:
         return Keys.of(to, self.namespace)  # of any group: a cluster refuses keys in two slots
 
     def counts(self) -> Op[Counts]:
@@ -590,18 +501,9 @@ class Ops:
         """Ask for the kinds of jobs that live workers have handlers for; '' if a worker takes all kinds."""
         return self.op("workers", [], replies.known_kinds)
 
-    def repair(self, place: str = "jobs", cursor: str = "-", *, dry: bool = False) -> Op[tuple[Repairs, str, str]]:
-        """Repair damage by foreign commands, a page at a time; or only count it, if *dry*."""
-        args: list[Arg] = [place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.lease), int(dry)]
-        return self.op("repair", args, replies.repairs)
-
     def listen(self, *, sharded: bool = False) -> Op[bool]:
         """Tell the scripts that a client listens to events, by SSUBSCRIBE if *sharded*."""
         return self.op("listen", [int(sharded)], bool)
-
-    def reschedule(self, name: str, delay: Delay) -> Op[bool]:
-        """Give a delayed job another delay."""
-        return self.op("reschedule", [wire_id(name), checks.delay(delay)], bool)
 
 
 def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) -> tuple[Arg, ...]:

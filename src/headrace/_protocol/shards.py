@@ -219,7 +219,7 @@ class ShardOps(BaseShardOps):
             )
         return keys.at(self.shard)
 
-    def _target(self, to: str) -> Keys:
+    def target(self, to: str) -> Keys:
         return self._near("to", to)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from headrace._model.event import Event
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
+from headrace._protocol import admin_ops
 from headrace._protocol.conditional_ops import Admission, Refusal
 from headrace._protocol.features.history import Ended
 from headrace._protocol.features.schedules import DueSchedules
@@ -447,7 +449,7 @@ def test_purge_goes_on_to_its_end() -> None:
 def test_dead_letters_are_paged_through() -> None:
     answers = iter([(500, "(5-0"), (0, "(9-0"), (3, "")])
     stage = Stage(lambda _: next(answers))
-    assert stage.play(calls.through(OPS.redrive, ["i"])) == 503
+    assert stage.play(calls.through(partial(admin_ops.redrive, OPS), ["i"])) == 503
     sent = [[op.args[0], *op.args[2:]] for op in stage.sent]
     assert sent == [["-", "", b"", "i"], ["(5-0", "", b"", "i"], ["(9-0", "", b"", "i"]]
 

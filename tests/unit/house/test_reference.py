@@ -19,7 +19,7 @@ import pytest
 import headrace
 from headrace._core.queue import bulk, calls, results
 from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions, QueueSettings
-from headrace._protocol import limits
+from headrace._protocol import admin_ops, limits
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -127,10 +127,10 @@ BATCHES: dict[str, list[int | Op[Any]]] = {  # a number of the table is this con
     "waiting": [OPS.listing("waiting", "")],
     "bulk": [bulk.PAGES_A_STEP * limits.LISTED_PER_SCRIPT],
     "position": [OPS.position("a")],
-    "cancel_payload": [OPS.cancel_payload(b"x", "", "")],
-    "purge": [OPS.purge("")],
-    "redrive": [OPS.redrive("", [])],
-    "expire": [OPS.expire("", [])],
+    "cancel_payload": [admin_ops.cancel_payload(OPS, b"x", "", "")],
+    "purge": [admin_ops.purge(OPS, "")],
+    "redrive": [admin_ops.redrive(OPS, "", [])],
+    "expire": [admin_ops.expire(OPS, "", [])],
 }
 IN_SCRIPTS = {"find", "schedules", "delete"}  # the script itself has the number
 

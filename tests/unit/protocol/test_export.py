@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headrace._protocol import admin_ops
 from headrace._protocol.export import protocol
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
@@ -39,7 +40,14 @@ def test_a_script_can_be_sent_as_it_is(name: str, found: dict[str, Any]) -> None
 
 def test_the_arguments_are_as_many_as_are_sent(found: dict[str, Any]) -> None:
     ops = Ops(Keys.of("q"))
-    for op in (ops.beat("w", 1), ops.lease("w", 1), ops.reclaim("w", 1), ops.leave("w"), ops.cancel("a"), ops.counts()):
+    for op in (
+        ops.beat("w", 1),
+        ops.lease("w", 1),
+        ops.reclaim("w", 1),
+        ops.leave("w"),
+        admin_ops.cancel(ops, "a"),
+        ops.counts(),
+    ):
         args = [arg for arg in found["scripts"][op.name]["args"] if arg != "call" and not arg.endswith("...")]
         assert len(op.args) == len(args), op.name
 

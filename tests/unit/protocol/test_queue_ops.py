@@ -15,6 +15,7 @@ from headrace._model.checks import JOBS_PER_S_AT_MOST
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
+from headrace._protocol import admin_ops
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import Keys
@@ -295,7 +296,7 @@ BAD = [True, "5", None, -1, math.nan, math.inf, 10**5000, sys.maxsize, timedelta
         ("timeout", lambda bad: OPS.reclaim("w", bad)),
         ("limit", lambda bad: OPS.listing("waiting", "", bad)),
         ("max_attempts", lambda bad: OPS.retry([(claim(1), None, 1, "")], max_attempts=-1 if bad is None else bad)),
-        ("delay", lambda bad: OPS.reschedule("i", -1 if bad is None else bad)),
+        ("delay", lambda bad: admin_ops.reschedule(OPS, "i", -1 if bad is None else bad)),
         ("delay", lambda bad: OPS.retry([(claim(1), -1 if bad is None else bad, 1, "")])),
         ("delay", lambda bad: OPS.item(NewJob(b"x", delay=-1 if bad is None else bad))),
         ("priority", lambda bad: OPS.item(NewJob(b"x", priority=bad))),
@@ -336,7 +337,7 @@ CLAIM = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
         ("payload", lambda: OPS.item(HUGE)),
         ("payload", lambda: OPS.item(NewJob(HUGE, id="a"))),
         ("payload", lambda: list(OPS.batches([b"", HUGE]))),
-        ("payload", lambda: OPS.cancel_payload(HUGE, "jobs", "-")),
+        ("payload", lambda: admin_ops.cancel_payload(OPS, HUGE, "jobs", "-")),
         ("payload and headers", lambda: OPS.item(NewJob(b"", headers={"h": TEXT}))),
         ("payload and headers", lambda: list(OPS.batches([NewJob(BIG, headers={"h": TEXT})]))),
         (

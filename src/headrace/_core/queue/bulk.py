@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import asdict, frozen
@@ -13,6 +14,7 @@ from headrace._model.letters import reason_key
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.verbs import Bulk, combination
+from headrace._protocol import admin_ops
 from headrace._protocol.limits import LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -87,14 +89,14 @@ def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence
     ids = [one.job.id for one, is_meant in zip(found, wanted, strict=True) if is_meant]
     match action:
         case "cancel":
-            return (yield from _each([ops.cancel(one) for one in ids]))
+            return (yield from _each([admin_ops.cancel(ops, one) for one in ids]))
         case "reschedule":
-            return (yield from _each([ops.reschedule(one, None) for one in ids]))
+            return (yield from _each([admin_ops.reschedule(ops, one, None) for one in ids]))
         case "expire":
-            return (yield from by_ids(ops.expire, ids, LISTED_PER_SCRIPT)) if ids else 0
+            return (yield from by_ids(partial(admin_ops.expire, ops), ids, LISTED_PER_SCRIPT)) if ids else 0
         case _:
             # by position: dead letters of one id may have several reasons
-            build = ops.redrive if action == "redrive" else ops.purge_dead
+            build = partial(admin_ops.redrive, ops) if action == "redrive" else partial(admin_ops.purge_dead, ops)
             done = 0
             for first, last in _runs(found, wanted):
                 done += yield from through(build, (), f"{first} {last}")

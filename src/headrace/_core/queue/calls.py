@@ -21,6 +21,7 @@ from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
+from headrace._protocol import admin_ops
 from headrace._protocol.durability import durable_batch, with_durability
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.features.schedules import DueSchedules, SchedulePlan, listed
@@ -175,7 +176,7 @@ def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
     place = "jobs"
     cursor = "-"
     while place:
-        more, place, cursor = yield from send(ops.cancel_payload(payload, place, cursor))
+        more, place, cursor = yield from send(admin_ops.cancel_payload(ops, payload, place, cursor))
         gone += more
     return gone
 
@@ -190,10 +191,10 @@ def replaced(ops: Ops, name: str) -> Call[str | None]:
     """Find the ticket of a dead letter whose payload is to be replaced. Return `None` if it is in the queue, or of a
     flow, whose jobs may share it.
     """
-    found = (yield from find(evolve(ops, codec=BytesCodec()), name)) if ops.keeps else None
+    found = (yield from find(evolve(ops, codec=BytesCodec()), name)) if admin_ops.keeps(ops) else None
     if found is None or found.state != "dead" or FLOW in found.job.headers:
         return None
-    return ops.ticket(found.job)
+    return admin_ops.ticket(ops, found.job)
 
 
 def find_dead(ops: Ops, name: str, cursor: str) -> Call[JobState[Any] | None]:
@@ -220,7 +221,7 @@ def position(ops: Ops, name: str) -> Call[int | None]:
 
 def purge(ops: Ops, wanted: Sequence[Arg] = ()) -> Call[int]:
     """Remove the waiting jobs, all or only the jobs of the *wanted* value, page by page. Return their number."""
-    return (yield from through(lambda cursor, _: ops.purge(cursor, wanted), ()))
+    return (yield from through(lambda cursor, _: admin_ops.purge(ops, cursor, wanted), ()))
 
 
 def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
@@ -229,7 +230,7 @@ def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
     place = "jobs"
     cursor = "-"
     while place:
-        more, place, cursor = yield from send(ops.repair(place, cursor, dry=dry))
+        more, place, cursor = yield from send(admin_ops.repair(ops, place, cursor, dry=dry))
         found += more
     return found
 

@@ -24,6 +24,7 @@ from headrace._core.queue.calls import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
 from headrace._model.shards import ROWS_AT_MOST, SHARDS_AT_MOST, Resharding, ShardRow, Table, Totals, tags
+from headrace._protocol import admin_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import OPS_PER_TRIP, RECORD_S
@@ -86,7 +87,7 @@ def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Call[No
     if not (paused and any(new)):
         return
     if not any(one.paused for one in (yield from _all([ops.seal(0) for ops in old]))):  # resumed meanwhile
-        yield from _all([ops.pause(False) for ops in successors])
+        yield from _all([admin_ops.pause(ops, False) for ops in successors])
 
 
 def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Call[bool]:

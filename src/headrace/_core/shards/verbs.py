@@ -42,7 +42,7 @@ from headrace._model.steps import step_name
 from headrace._model.terms import Share
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
-from headrace._protocol import presence_ops, step_ops
+from headrace._protocol import admin_ops, presence_ops, step_ops
 from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import Keys, job_id
@@ -245,10 +245,10 @@ class QueueVerbs(Generic[M]):
 
     def cancel(self, id: str, key: str | None) -> Call[bool]:
         """Remove a job, or all jobs of this id in all shards."""
-        return self._each(id, key, lambda ops, name: ops.cancel(name))
+        return self._each(id, key, admin_ops.cancel)
 
     def reschedule(self, id: str, delay: Delay) -> Call[bool]:
-        return self._each(id, None, lambda ops, name: ops.reschedule(name, delay))
+        return self._each(id, None, lambda ops, name: admin_ops.reschedule(ops, name, delay))
 
     def position(self, id: str, key: str | None) -> Call[int | None]:
         """Count the jobs in front of one, in its shard. Raises `ConfigurationError` if the shard is not known."""
@@ -305,7 +305,7 @@ class QueueVerbs(Generic[M]):
         if len(ids) != 1:
             option = f"from_step={name!r}" if name else "payload="
             raise ValueError(f"{option} with {len(ids)} ids: give the id of one job")
-        mended = None if payload is ... else self.map.ops.payload_of(job_id(ids[0]), payload)
+        mended = None if payload is ... else admin_ops.payload_of(self.map.ops, job_id(ids[0]), payload)
         return self._sum(lambda ops, some: self._redrive_one(ops, some, name, mended), ids)
 
     def _redrive_one(self, ops: Ops, some: Sequence[str], name: str, payload: bytes | None) -> Call[int]:
@@ -315,11 +315,11 @@ class QueueVerbs(Generic[M]):
             if found is None or not all((yield from choose([found]))):
                 return 0
         ticket = None if payload is None else (yield from calls.replaced(ops, some[0]))
-        one = partial(ops.redrive, from_step=name, payload=payload, ticket=ticket)
+        one = partial(admin_ops.redrive, ops, from_step=name, payload=payload, ticket=ticket)
         return (yield from calls.by_ids(one, some, 1))
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Call[int]:
-        return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)
+        return calls.by_ids(partial(admin_ops.redrive, ops), some, JOBS_PER_SCRIPT)
 
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:  # noqa: ARG002 - to one shard
         """Return the function that chooses which dead letters, of *some* ids or all, may be redriven. It is `None`, as
@@ -328,14 +328,16 @@ class QueueVerbs(Generic[M]):
         return None
 
     def purge_dead(self, ids: Sequence[str]) -> Call[int]:
-        return self._sum(lambda ops, some: calls.by_ids(ops.purge_dead, some, JOBS_PER_SCRIPT), ids)
+        return self._sum(lambda ops, some: calls.by_ids(partial(admin_ops.purge_dead, ops), some, JOBS_PER_SCRIPT), ids)
 
     def expire(self, ids: Sequence[str]) -> Call[int]:
-        return self._sum(lambda ops, some: calls.by_ids(ops.expire, some, LOOKS_PER_SCRIPT), ids)
+        return self._sum(lambda ops, some: calls.by_ids(partial(admin_ops.expire, ops), some, LOOKS_PER_SCRIPT), ids)
 
     def move(self, to: str, ids: Sequence[str]) -> Call[int]:
         """Move waiting jobs to another queue. A job of a sharded queue goes to the shard of the same number."""
-        return self._sum(lambda ops, some: calls.by_ids(partial(ops.move, to), some, 2 * REWRITES_PER_SCRIPT), ids)
+        return self._sum(
+            lambda ops, some: calls.by_ids(partial(admin_ops.move, ops, to), some, 2 * REWRITES_PER_SCRIPT), ids
+        )
 
     def bulk(self, action: str, state: str, match: Match, cursor: str) -> Call[Bulk]:
         """Take one step of a bulk action, in one shard after the other."""
@@ -363,7 +365,7 @@ class QueueVerbs(Generic[M]):
 
     def delete(self) -> Call[int]:
         """Remove everything but the table."""
-        return self._sum(lambda ops, _: calls.until_done(ops.delete))
+        return self._sum(lambda ops, _: calls.until_done(partial(admin_ops.delete, ops)))
 
     def pause(self, pause: bool) -> Call[bool]:
         """Pause or resume all shards. Return false if all of them were in that state already."""
@@ -371,18 +373,18 @@ class QueueVerbs(Generic[M]):
         yield from self.map.look()
         while True:
             table = self.map.table
-            changed |= any((yield from send_all([ops.pause(pause) for ops in self.map.ordered()])))
+            changed |= any((yield from send_all([admin_ops.pause(ops, pause) for ops in self.map.ordered()])))
             if not (yield from self.map.look(table)):  # otherwise some shards were not reached
                 return changed
 
     def paused(self) -> Call[bool]:
-        return any((yield from self._all(lambda ops: ops.paused())))
+        return any((yield from self._all(admin_ops.paused)))
 
     def levels(self) -> Call[int]:
         return max((yield from self._all(lambda ops: ops.levels())))
 
     def fail_worker(self, name: str) -> Call[int]:
-        return self._sum(lambda ops, _: calls.until_done(lambda: ops.fail_worker(name)))
+        return self._sum(lambda ops, _: calls.until_done(lambda: admin_ops.fail_worker(ops, name)))
 
     def ask_worker(self, name: str, request: Request) -> Call[bool]:
         """Ask workers of this name for something, in all shards. Raises `HeadraceError` if none can be asked."""

@@ -360,7 +360,6 @@ def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[Held
 
 
 def _start(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
-    """Give jobs to slots, or gather them for a batch."""
     if consumer.handler.batch:
         if not consumer.jobs.gathered:
             consumer.timers.full_at = now + consumer.handler.max_wait

@@ -78,7 +78,6 @@ def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S
 
 
 def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
-    """Process the answer to a sweep."""
     now = yield from Now()
     if consumer.note_due(now, found):
         yield Wake(owner=consumer)
