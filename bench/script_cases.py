@@ -12,7 +12,7 @@ from headrace import FanOut, NewJob, Rate, Replace, Throttle
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
-from headrace._protocol import admin_ops
+from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
@@ -295,21 +295,21 @@ def flow_find(s: Stand) -> Op[Any]:
 
 
 CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
-    "counts": lambda s: s.ops.counts(),
-    "measure": lambda s: s.ops.measure(),
-    "workers": lambda s: s.ops.workers(),
-    "find, absent": lambda s: s.ops.find("absent"),
-    "find, dead": lambda s: s.ops.find(s.name("dead", 0)),
-    "find, waiting": lambda s: s.ops.find(s.name("waiting", -1)),
-    "find, delayed": lambda s: s.ops.find(s.name("delayed", -1)),
-    "peek": lambda s: s.ops.listing("waiting", "", 1),
-    "list waiting": lambda s: s.ops.listing("waiting", ""),
-    "list waiting, new": lambda s: s.ops.listing("waiting", "new:0 -"),
-    "list running": lambda s: s.ops.listing("running", ""),
-    "list delayed": lambda s: s.ops.listing("delayed", ""),
-    "list dead": lambda s: s.ops.listing("dead", ""),
-    "position, last": lambda s: s.ops.position(s.name("waiting", -1)),
-    "position, 999th": lambda s: s.ops.position(s.name("parked", min(999, s.fill.each - 1))),
+    "counts": lambda s: view_ops.counts(s.ops),
+    "measure": lambda s: view_ops.measure(s.ops),
+    "workers": lambda s: view_ops.workers(s.ops),
+    "find, absent": lambda s: view_ops.find(s.ops, "absent"),
+    "find, dead": lambda s: view_ops.find(s.ops, s.name("dead", 0)),
+    "find, waiting": lambda s: view_ops.find(s.ops, s.name("waiting", -1)),
+    "find, delayed": lambda s: view_ops.find(s.ops, s.name("delayed", -1)),
+    "peek": lambda s: view_ops.listing(s.ops, "waiting", "", 1),
+    "list waiting": lambda s: view_ops.listing(s.ops, "waiting", ""),
+    "list waiting, new": lambda s: view_ops.listing(s.ops, "waiting", "new:0 -"),
+    "list running": lambda s: view_ops.listing(s.ops, "running", ""),
+    "list delayed": lambda s: view_ops.listing(s.ops, "delayed", ""),
+    "list dead": lambda s: view_ops.listing(s.ops, "dead", ""),
+    "position, last": lambda s: view_ops.position(s.ops, s.name("waiting", -1)),
+    "position, 999th": lambda s: view_ops.position(s.ops, s.name("parked", min(999, s.fill.each - 1))),
     "cancel_payload": lambda s: admin_ops.cancel_payload(s.ops, b"absent", "jobs", "-"),
     "cancel_payload, delayed": lambda s: admin_ops.cancel_payload(s.ops, b"absent", "delayed", "0"),
     "repair": lambda s: admin_ops.repair(s.ops),

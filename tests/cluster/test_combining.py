@@ -11,6 +11,7 @@ from headrace._model.shards import Table
 from headrace._net.aio.cluster import executor_of as async_executor_of
 from headrace._net.base.pool import TRIPS
 from headrace._net.sync.cluster import executor_of
+from headrace._protocol import view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -23,7 +24,7 @@ MOST = TRIPS + 1  # connections to a node: the map of the cluster may be asked f
 def calls() -> list[Op[Any]]:
     """Calls to all nodes."""
     parts = Table.of("q", 12).shards
-    return [Ops(Keys.of("q").at(parts[n % 12]), QueueSettings()).counts() for n in range(CALLS)]
+    return [view_ops.counts(Ops(Keys.of("q").at(parts[n % 12]), QueueSettings())) for n in range(CALLS)]
 
 
 def test_calls_of_tasks_take_few_connections(cluster: Cluster) -> None:

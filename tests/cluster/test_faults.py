@@ -13,6 +13,7 @@ import redis
 from headrace import Queue
 from headrace._model.shards import Table
 from headrace._net.sync.cluster import executor_of
+from headrace._protocol.features import events as event_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from tests.cluster.load import Load
@@ -98,10 +99,10 @@ def test_a_key_that_has_gone_ahead(cluster: Cluster) -> None:
     name = cluster.groups()[0]
     ops = Ops(Keys.of(name))
     executor = executor_of(cluster.url)
-    executor.run(ops.listen())
+    executor.run(event_ops.listen(ops))
 
     def call() -> None:
-        executor.run(ops.listen(), within=5.0)
+        executor.run(event_ops.listen(ops), within=5.0)
 
     try:
         source, to = cluster.owner(name), cluster.other(name)

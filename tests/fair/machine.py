@@ -23,7 +23,7 @@ from headrace import NewJob
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.terms import Limit as Declared
-from headrace._protocol import admin_ops
+from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -481,7 +481,7 @@ class Machine(RuleBasedStateMachine):
                 break
         assert not self.claims
         assert not self.client.exists(self.key("jobs:1")) or not self.client.xlen(self.key("jobs:1"))
-        counts = self.send(self.ops.counts())
+        counts = self.send(view_ops.counts(self.ops))
         assert counts.waiting + counts.leased + counts.delayed + counts.parked == 0, "jobs are left"
         parts = {key.removeprefix(self.ops.keys.prefix).partition(":")[0] for key in self.client.scan_iter()}
         assert not parts - LEFT, f"{parts - LEFT} are left"

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from headrace import ConfigurationError, FanOut, Flow, NewJob, Rate, Worker
+from headrace._protocol.features import events as event_ops
 from headrace.inspect import Repairs
 from tests.flows.conftest import Flows
 from tests.support.awaiting import PATIENCE
@@ -119,7 +120,7 @@ def told(client: redis.Redis, flows: Flows, act: Callable[[], object]) -> list[t
     entries.
     """
     for queue in flows.queues.values():
-        queue._run(queue.ops.listen())
+        queue._run(event_ops.listen(queue.ops))
     with client.pubsub(ignore_subscribe_messages=True) as heard:
         heard.psubscribe("headrace:{shop}:shop/*")
         client.ping()

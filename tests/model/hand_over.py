@@ -19,6 +19,7 @@ from headrace._core.effects import Now, Send
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._model.settings import QueueSettings
+from headrace._protocol import view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -240,12 +241,12 @@ class Machine(RuleBasedStateMachine):
             last.begin()
             while last.call is not None:
                 last.answer([self.run_op(op) for op in last.effect.ops])
-        while any(self.run_op(part.counts()).present for part in self.parts):
+        while any(self.run_op(view_ops.counts(part)).present for part in self.parts):
             for where in range(len(self.parts)):
                 self.consume(where)
         assert self.done == dict.fromkeys(self.expected, 1)
         for part in self.parts:
-            assert self.run_op(part.counts()).lost == 0
+            assert self.run_op(view_ops.counts(part)).lost == 0
             assert self.run_op(handing(part)) == 0
             assert not self.client.exists(*(part.keys.key(name) for name in ("outbox", "outdue", "closing")))
             latest = self.client.zrange(part.keys.key("handed"), -1, -1, withscores=True)

@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 
 import headrace
 from headrace import JobState, NewJob
+from headrace._protocol import view_ops
 from headrace._protocol.op import Op
 from tests.model.model import NO_PAYLOAD, PRIORITY, UNIQUE, Held, Job, Model
 from tests.support.colours import Connect, bare
@@ -540,9 +541,9 @@ class Machine(RuleBasedStateMachine):
         ops, model = self.queues["ann"].ops, self.model
         places = ["parked:0 -", "suspects:0 -", "idle:0 -", "new:0 -"]  # a page each
         places += [f"{part}:{level} -" for level in range(1, self.priorities) for part in ("parked", "new")]
-        waiting = [ops.listing("waiting", place) for place in places]
-        others = [ops.listing(state, "") for state in LISTINGS[1:]]
-        asked = [ops.counts(), self.next_queue.ops.counts(), ops.workers(), *waiting, *others]
+        waiting = [view_ops.listing(ops, "waiting", place) for place in places]
+        others = [view_ops.listing(ops, state, "") for state in LISTINGS[1:]]
+        asked = [view_ops.counts(ops), self.next_queue.ops.counts(), view_ops.workers(ops), *waiting, *others]
         counts, next_counts, workers, *pages = self.queues["ann"]._executor.run_all(asked)
         pages = [[job for page in pages[: len(places)] for job in page], *pages[len(places) :]]
         assert (asdict(counts), asdict(next_counts)) == (model.counts(), self.next.counts())

@@ -18,6 +18,7 @@ from headrace._model.timing import Declared, Recurring, Timing
 from headrace._model.views.queues import OutboxView
 from headrace._protocol import admin_ops, presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
+from headrace._protocol.features import events as event_ops
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
@@ -141,7 +142,7 @@ CALLS: dict[str, Calls] = {
         nothing=[(["", 1, 0, 0, 0, "5-0"], [0]), (["w", 2, 0, 0, 0, "5-0", "6-0", 1, 1], [0, 0])],
         filled=[(["", 1, 1, 0, 0, ENTRY, "i"], [0]), (["w", 1, 1, 0, 0, ENTRY, 1, "i"], [0])],
     ),
-    "counts": Calls(sample=OPS.counts(), nothing=[([], [0] * 12)]),
+    "counts": Calls(sample=view_ops.counts(OPS), nothing=[([], [0] * 12)]),
     "dead_letter": Calls(
         sample=OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
         nothing=[(["w", 1000, "5-0", 1, "why"], [0])],
@@ -194,7 +195,7 @@ CALLS: dict[str, Calls] = {
     "fail_worker": Calls(
         sample=admin_ops.fail_worker(OPS, "w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]
     ),
-    "find": Calls(sample=OPS.find("i"), nothing=[(["i", ""], [ANY, [], ""]), (["5-0", ""], [ANY, [], ""])]),
+    "find": Calls(sample=view_ops.find(OPS, "i"), nothing=[(["i", ""], [ANY, [], ""]), (["5-0", ""], [ANY, [], ""])]),
     "flow_advance": Calls(sample=FLOW.ops.advance([FLOW.ops.cancelling("i")])),
     "flow_events": Calls(sample=FLOW.ops.events(), payloads="names of jobs, at most 200 of a stage"),
     "flow_find": Calls(sample=FLOW.ops.found("a", "b", ""), payloads="names of runs, at most 1,000"),
@@ -228,14 +229,14 @@ CALLS: dict[str, Calls] = {
         sample=view_ops.lease_of(OPS, "1-0"), nothing=[(["5-0"], [])], payloads="one row of a pending list"
     ),
     "leave": Calls(sample=OPS.leave("w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]),
-    "levels": Calls(sample=OPS.levels(), nothing=[([], 0)], payloads="one field"),
+    "levels": Calls(sample=view_ops.levels(OPS), nothing=[([], 0)], payloads="one field"),
     "list": Calls(
-        sample=OPS.listing("waiting", "", wanted=["tenant", "=a"]),
+        sample=view_ops.listing(OPS, "waiting", "", wanted=["tenant", "=a"]),
         nothing=[([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
     ),
     "line_up": Calls(sample=fair_ops.line_up(FAIR, "w"), nothing=[([500], 0)], filled=[([500], 0)]),
-    "listen": Calls(sample=OPS.listen(), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
-    "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 14)]),
+    "listen": Calls(sample=event_ops.listen(OPS), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
+    "measure": Calls(sample=view_ops.measure(OPS), nothing=[([], [0] * 14)]),
     "move": Calls(
         sample=admin_ops.move(OPS, "shop/bills", "-", ["i"]),
         nothing=[
@@ -259,7 +260,7 @@ CALLS: dict[str, Calls] = {
     ),
     "paused": Calls(sample=admin_ops.paused(OPS), nothing=[([], 0)], payloads="one field"),
     "position": Calls(
-        sample=OPS.position("i"),
+        sample=view_ops.position(OPS, "i"),
         nothing=[([name, 10, ""], [-1, ""]) for name in ("i", "5-0", "99999999999999999999-0")],
     ),
     "present": Calls(
@@ -339,7 +340,7 @@ CALLS: dict[str, Calls] = {
         filled=[(["late", "+5000"], 1), (["late", ""], 0)],
     ),
     "rest": Calls(
-        sample=OPS.rest("w", 10.0),
+        sample=presence_ops.rest(OPS, "w", 10.0),
         nothing=[(["w", 60_000], -1)],
         payloads="one row a worker, at most 101, and one of a pending list",
     ),
@@ -434,5 +435,5 @@ CALLS: dict[str, Calls] = {
         payloads="one row of a run",
     ),
     "wipe": Calls(sample=SHARD.wipe(), nothing=[([], 0)], payloads="names of keys, and of fields of the stats"),
-    "workers": Calls(sample=OPS.workers(), nothing=[([], [ANY])], payloads="one row a worker"),
+    "workers": Calls(sample=view_ops.workers(OPS), nothing=[([], [ANY])], payloads="one row a worker"),
 }

@@ -24,7 +24,7 @@ from headrace._core.effects import Call, HeldJob, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
-from headrace._protocol import admin_ops, step_ops
+from headrace._protocol import admin_ops, step_ops, view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -865,7 +865,7 @@ class Machine(RuleBasedStateMachine):
         states = Counter(job.state for job in self.jobs)
         asleep_now = {job.entry for job in self.jobs if job.state in SUSPENDED}
         assert asleep_now <= set(asleep) <= asleep_now | self.hollow
-        counts = self.send(self.ops.counts())
+        counts = self.send(view_ops.counts(self.ops))
         assert counts.lost == 0
         assert counts.leased == states["leased"]
         assert counts.waiting + counts.parked + counts.delayed == states["waiting"] + states["late"] + states["sleep"]

@@ -18,6 +18,7 @@ from headrace._core.worker.idle import ALL_IDLE, LEAST_S
 from headrace._net.aio.trips import AsyncTrips
 from headrace._net.base.pool import SPARE_S
 from headrace._net.sync.trips import Trips
+from headrace._protocol import presence_ops
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -125,7 +126,7 @@ def test_a_peer_that_works_and_dies_is_found_where_all_rest(
         first.lease()  # there is a group
     if peer == "rested":
         assert queues[0]._run(ops.beat("peer.1", 60.0, register=True))
-        assert queues[0]._run(ops.rest("peer.1", 600.0)) == ALL_IDLE
+        assert queues[0]._run(presence_ops.rest(ops, "peer.1", 600.0)) == ALL_IDLE
     serve(worker, record)
     with worker, redis.Redis(unix_socket_path=newest.path) as client:
         until(lambda: rests(worker))

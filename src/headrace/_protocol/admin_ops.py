@@ -28,7 +28,7 @@ def payload_of(ops: Ops, id: str, payload: Any) -> bytes:
 
 
 def keeps(ops: Ops) -> bool:
-    """Whether the codec keeps payloads elsewhere."""
+    """Tell whether the codec keeps payloads elsewhere."""
     return keeper(ops.codec) is not None
 
 

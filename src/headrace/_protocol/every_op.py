@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from headrace._protocol import admin_ops
+from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.queue_ops import Ops
@@ -27,6 +27,14 @@ class EveryOp(Ops):
     fail_worker = admin_ops.fail_worker
     move = admin_ops.move
     repair = admin_ops.repair
+    counts = view_ops.counts
+    levels = view_ops.levels
+    measure = view_ops.measure
+    listing = view_ops.listing
+    find = view_ops.find
+    seek = view_ops.seek
+    position = view_ops.position
+    workers = view_ops.workers
     result_bytes = result_ops.result_bytes
     result = result_ops.result
     results = result_ops.results

@@ -24,20 +24,18 @@ from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import apart, is_entry
-from headrace._model.state import Counts, JobState, WorkerState
 from headrace._model.terms import IN_TERMS
 from headrace._model.terms import cost as checked_cost
 from headrace._protocol import replies
 from headrace._protocol.jobs import Jobs
-from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id
+from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
     JOBS_PER_SCRIPT,
-    LISTED_PER_SCRIPT,
 )
 from headrace._protocol.op import Arg, Op, Prepared
-from headrace._protocol.replies import Declaration, Entered, Grant, Page, Reclaimed, Verdicts
+from headrace._protocol.replies import Declaration, Entered, Grant, Reclaimed, Verdicts
 from headrace._protocol.script import Script, script
 from headrace.errors import ConfigurationError
 
@@ -398,10 +396,6 @@ class Ops:
         args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register), *kinds]
         return self.op("beat", args, bool)
 
-    def rest(self, worker: str, duration: float) -> Op[int]:
-        """Register *worker* for *duration* seconds without heartbeats, if the queue has no work; see `rest.lua`."""
-        return self.op("rest", [worker, term("duration", duration)], int)
-
     def register(
         self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False, kinds: Sequence[str] = ()
     ) -> Op[Entered]:
@@ -446,64 +440,8 @@ class Ops:
         """
         return self.op("leave", [worker, CLAIMS_PER_SCRIPT, int(idle)], replies.moved)
 
-    # -- the whole queue -----------------------------------------------------------------------------
-
     def target(self, to: str) -> Keys:
         return Keys.of(to, self.namespace)  # of any group: a cluster refuses keys in two slots
-
-    def counts(self) -> Op[Counts]:
-        """Count the jobs in each state, at one instant."""
-        return self.op("counts", [], replies.counts)
-
-    def levels(self) -> Op[int]:
-        """Ask for the queue's known number of priority levels, the first included."""
-        return self.op("levels", [], lambda reply: int(reply) + 1)
-
-    def measure(self) -> Op[tuple[Counts, float, float]]:
-        """Count the jobs in each state, and return the age in seconds of the oldest job that may be next, and the
-        longest wait for a signal.
-        """
-        return self.op("measure", [], replies.measured)
-
-    def listing(
-        self,
-        state: str,
-        cursor: str,
-        limit: int = LISTED_PER_SCRIPT,
-        *,
-        newest: bool = False,
-        wanted: Sequence[Arg] = (),
-    ) -> Op[Page]:
-        """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended. *newest*: dead and
-        ended jobs come newest first. *wanted*: a value, of which the waiting jobs are listed.
-        """
-        limit = checks.count("limit", limit, most=JOBS_PER_SCRIPT)
-        return self.op("list", [state, cursor, limit, int(newest), *wanted], self.decoder.page)
-
-    def find(self, name: str) -> Op[JobState[Any] | None]:
-        """Find one job. Of the dead letters, only the newest 1,000 or 1 MiB are searched."""
-        jobs = self.decoder
-        return self.op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
-
-    def seek(self, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str]]:
-        """Find one job, and search the dead letters from *cursor* on. The answer has the cursor to continue from."""
-        return self.op("find", [wire_id(name), cursor], self.decoder.found)
-
-    def position(self, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
-        """Count the jobs in front of a waiting job (-1: it does not wait), and return the cursor to continue from."""
-        return self.op("position", [wire_id(name), limit, cursor], replies.moved)
-
-    def workers(self) -> Op[list[WorkerState]]:
-        """List the registered workers."""
-        return self.op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
-
-    def known_kinds(self) -> Op[frozenset[str]]:
-        """Ask for the kinds of jobs that live workers have handlers for; '' if a worker takes all kinds."""
-        return self.op("workers", [], replies.known_kinds)
-
-    def listen(self, *, sharded: bool = False) -> Op[bool]:
-        """Tell the scripts that a client listens to events, by SSUBSCRIBE if *sharded*."""
-        return self.op("listen", [int(sharded)], bool)
 
 
 def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) -> tuple[Arg, ...]:

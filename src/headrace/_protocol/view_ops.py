@@ -1,4 +1,4 @@
-"""Read-only operations, for `headrace.inspect`. Pure, like `queue_ops`."""
+"""Operations that read a queue, and change nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from headrace._model.state import JobState
+from headrace._model import checks
+from headrace._model.state import Counts, JobState, WorkerState
 from headrace._model.views.queues import EVERY_S, KEPT, Every, OutboxView, TrendPoint, Trends
-from headrace._protocol.op import Op
+from headrace._protocol import replies
+from headrace._protocol.keys import wire_id
+from headrace._protocol.limits import JOBS_PER_SCRIPT, LISTED_PER_SCRIPT
+from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import text
+from headrace._protocol.replies import Page, text
 
 _RECORD = Struct(">9I")  # see lua/lib/trend_records.lua
 
@@ -135,8 +139,67 @@ def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
     return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, later, dead, lag / 1000)
 
 
-def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, float, str]]:
-    """Like `Ops.seek`, with the token of the job's delivery and the server's time in the middle."""
+def counts(ops: Ops) -> Op[Counts]:
+    """Count the jobs in each state, at one instant."""
+    return ops.op("counts", [], replies.counts)
+
+
+def levels(ops: Ops) -> Op[int]:
+    """Ask for the queue's known number of priority levels, the first included."""
+    return ops.op("levels", [], lambda reply: int(reply) + 1)
+
+
+def measure(ops: Ops) -> Op[tuple[Counts, float, float]]:
+    """Count the jobs in each state, and return the age in seconds of the oldest job that may be next, and the
+    longest wait for a signal.
+    """
+    return ops.op("measure", [], replies.measured)
+
+
+def listing(
+    ops: Ops,
+    state: str,
+    cursor: str,
+    limit: int = LISTED_PER_SCRIPT,
+    *,
+    newest: bool = False,
+    wanted: Sequence[Arg] = (),
+) -> Op[Page]:
+    """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended. *newest*: dead and
+    ended jobs come newest first. *wanted*: a value, of which the waiting jobs are listed.
+    """
+    limit = checks.count("limit", limit, most=JOBS_PER_SCRIPT)
+    return ops.op("list", [state, cursor, limit, int(newest), *wanted], ops.decoder.page)
+
+
+def find(ops: Ops, name: str) -> Op[JobState[Any] | None]:
+    """Find one job. Of the dead letters, only the newest 1,000 or 1 MiB are searched."""
+    jobs = ops.decoder
+    return ops.op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
+
+
+def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str]]:
+    """Find one job, and search the dead letters from *cursor* on. The answer has the cursor to continue from."""
+    return ops.op("find", [wire_id(name), cursor], ops.decoder.found)
+
+
+def position(ops: Ops, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
+    """Count the jobs in front of a waiting job (-1: it does not wait), and return the cursor to continue from."""
+    return ops.op("position", [wire_id(name), limit, cursor], replies.moved)
+
+
+def workers(ops: Ops) -> Op[list[WorkerState]]:
+    """List the registered workers."""
+    return ops.op("workers", [], lambda reply: replies.workers(reply, ops.keys.queue))
+
+
+def known_kinds(ops: Ops) -> Op[frozenset[str]]:
+    """Ask for the kinds of jobs that live workers have handlers for; '' if a worker takes all kinds."""
+    return ops.op("workers", [], replies.known_kinds)
+
+
+def seek_delivery(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, float, str]]:
+    """Like `seek`, with the token of the job's delivery and the server's time in the middle."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[JobState[Any] | None, int, float, str]:
@@ -145,24 +208,14 @@ def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int
         token = jobs.job(row[0], row[1], row[3], row[4])[1] if row and text(row[2]) == "leased" else 0
         return state, token, reply[0] / 1000, more
 
-    op: Op[Any] = ops.seek(name, cursor)
-    return evolve(op, decode=decode)
-
-
-def page(ops: Ops, state: str, cursor: str, limit: int) -> Op[tuple[list[JobState[Any]], str, float]]:
-    """Like `Ops.listing`: a page, the cursor to continue from, and the server's time in seconds."""
-    op: Op[Any] = weighed(ops, state, cursor, limit)
-
-    def decode(reply: Any) -> tuple[list[JobState[Any]], str, float]:
-        return op.decode(reply)[:3]  # type: ignore[no-any-return]
-
+    op: Op[Any] = seek(ops, name, cursor)
     return evolve(op, decode=decode)
 
 
 def weighed(
     ops: Ops, state: str, cursor: str, limit: int, *, newest: bool = False
 ) -> Op[tuple[list[JobState[Any]], str, float, int]]:
-    """Like `page`, with the bytes of its jobs as the last value."""
+    """Like `listing`. The answer has jobs, the cursor to continue from, the server's seconds, and the page's bytes."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[list[JobState[Any]], str, float, int]:
@@ -170,5 +223,5 @@ def weighed(
         size = sum(len(part) for row in rows for part in row[1])
         return [jobs.state(row, now) for row in rows], text(more), now / 1000, size
 
-    op: Op[Any] = ops.listing(state, cursor, limit, newest=newest)
+    op: Op[Any] = listing(ops, state, cursor, limit, newest=newest)
     return evolve(op, decode=decode)

@@ -14,6 +14,7 @@ from headrace._model.job import Postponed
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import replies
+from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys
@@ -60,7 +61,7 @@ def test_payloads_are_of_the_type() -> None:
 
 
 def test_results_are_of_any_type() -> None:
-    assert TYPED.result_bytes({"sent": 5}) == b'{"sent":5}'
+    assert result_ops.result_bytes(TYPED, {"sent": 5}) == b'{"sent":5}'
 
 
 def test_follow_ups_in_other_queues_are_of_any_type() -> None:

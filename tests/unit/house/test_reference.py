@@ -19,7 +19,7 @@ import pytest
 import headrace
 from headrace._core.queue import bulk, calls, results
 from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions, QueueSettings
-from headrace._protocol import admin_ops, limits
+from headrace._protocol import admin_ops, limits, view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -124,9 +124,9 @@ BATCHES: dict[str, list[int | Op[Any]]] = {  # a number of the table is this con
     "lease_many": [limits.CLAIMS_PER_SCRIPT, limits.LEASED_PER_SCRIPT],
     "complete_many": [limits.CLAIMS_PER_SCRIPT],
     "results": [results.RESULTS_PER_SCRIPT],
-    "waiting": [OPS.listing("waiting", "")],
+    "waiting": [view_ops.listing(OPS, "waiting", "")],
     "bulk": [bulk.PAGES_A_STEP * limits.LISTED_PER_SCRIPT],
-    "position": [OPS.position("a")],
+    "position": [view_ops.position(OPS, "a")],
     "cancel_payload": [admin_ops.cancel_payload(OPS, b"x", "", "")],
     "purge": [admin_ops.purge(OPS, "")],
     "redrive": [admin_ops.redrive(OPS, "", [])],

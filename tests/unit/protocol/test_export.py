@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace._protocol import admin_ops
+from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.export import protocol
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
@@ -46,7 +46,7 @@ def test_the_arguments_are_as_many_as_are_sent(found: dict[str, Any]) -> None:
         ops.reclaim("w", 1),
         ops.leave("w"),
         admin_ops.cancel(ops, "a"),
-        ops.counts(),
+        view_ops.counts(ops),
     ):
         args = [arg for arg in found["scripts"][op.name]["args"] if arg != "call" and not arg.endswith("...")]
         assert len(op.args) == len(args), op.name

@@ -12,6 +12,7 @@ from headrace._model.flow import FlowState
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, summed
+from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import PAGES_IN_A_ROW, POLL_S
 from headrace._protocol.op import Op
@@ -141,7 +142,7 @@ class FlowVerbs:
         flows = yield from self.everywhere()
         counts: dict[str, Counts] = {}
         for name in self.flow.declared():
-            counts[name] = summed((yield from send_all([flow.stages[name].ops.counts() for flow in flows])))
+            counts[name] = summed((yield from send_all([view_ops.counts(flow.stages[name].ops) for flow in flows])))
         return counts
 
     def drawing(self, live: bool) -> Call[str]:

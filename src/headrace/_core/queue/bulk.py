@@ -14,11 +14,10 @@ from headrace._model.letters import reason_key
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.verbs import Bulk, combination
-from headrace._protocol import admin_ops
+from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.limits import LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.view_ops import page
 
 PAGES_A_STEP = 5  # each of `LISTED_PER_SCRIPT` jobs, or `BYTES_PER_SCRIPT`
 Choose = Callable[[Sequence[JobState[Any]]], Call[Sequence[bool]]]
@@ -57,7 +56,7 @@ def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: C
         raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
     looked = matched = done = 0
     for _ in range(PAGES_A_STEP):
-        found, place, now = yield from send(page(ops, state, place, LISTED_PER_SCRIPT))
+        found, place, now, _ = yield from send(view_ops.weighed(ops, state, place, LISTED_PER_SCRIPT))
         began = began or f"{now * 1000:.0f}"
         wanted = [_is_meant(one, state, match, int(began)) for one in found]
         looked = looked + len(found)

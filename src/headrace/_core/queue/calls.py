@@ -21,7 +21,7 @@ from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
-from headrace._protocol import admin_ops
+from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.durability import durable_batch, with_durability
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.features.schedules import DueSchedules, SchedulePlan, listed
@@ -183,7 +183,7 @@ def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
 
 def find(ops: Ops, name: str) -> Call[JobState[Any] | None]:
     """Find a job. If it is nowhere else, search the dead letters page by page."""
-    found, cursor = yield from send(ops.seek(name, ""))
+    found, cursor = yield from send(view_ops.seek(ops, name, ""))
     return found or (yield from find_dead(ops, name, cursor))
 
 
@@ -202,17 +202,17 @@ def find_dead(ops: Ops, name: str, cursor: str) -> Call[JobState[Any] | None]:
     found = None
     paged = bool(cursor)
     while found is None and cursor:
-        found, cursor = yield from send(ops.seek(name, cursor))
+        found, cursor = yield from send(view_ops.seek(ops, name, cursor))
     if found is None and paged:  # it may have been redriven and died meanwhile
-        found, _ = yield from send(ops.seek(name, ""))
+        found, _ = yield from send(view_ops.seek(ops, name, ""))
     return found
 
 
 def position(ops: Ops, name: str) -> Call[int | None]:
     """Count the jobs in front of one, page by page, up to `JOBS_PER_SCRIPT`."""
-    before, cursor = yield from send(ops.position(name))
+    before, cursor = yield from send(view_ops.position(ops, name))
     while cursor:
-        more, cursor = yield from send(ops.position(name, JOBS_PER_SCRIPT - before, cursor))
+        more, cursor = yield from send(view_ops.position(ops, name, JOBS_PER_SCRIPT - before, cursor))
         if more < 0:
             return None
         before += more

@@ -24,7 +24,7 @@ from headrace._core.queue.calls import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
 from headrace._model.shards import ROWS_AT_MOST, SHARDS_AT_MOST, Resharding, ShardRow, Table, Totals, tags
-from headrace._protocol import admin_ops
+from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import OPS_PER_TRIP, RECORD_S
@@ -193,7 +193,7 @@ def _keys(known: ShardMap) -> Call[list[tuple[str, int]]]:
 
 def jobs_left(known: ShardMap) -> Call[int]:
     """Count the jobs of this queue in the shards that are draining."""
-    counts = yield from _all([known.at(shard.number).counts() for shard in known.table.draining])
+    counts = yield from _all([view_ops.counts(known.at(shard.number)) for shard in known.table.draining])
     return sum(one.present for one in counts)
 
 

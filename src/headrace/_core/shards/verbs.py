@@ -42,7 +42,7 @@ from headrace._model.steps import step_name
 from headrace._model.terms import Share
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
-from headrace._protocol import admin_ops, presence_ops, step_ops
+from headrace._protocol import admin_ops, presence_ops, step_ops, view_ops
 from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import Keys, job_id
@@ -51,7 +51,6 @@ from headrace._protocol.op import Arg, Op
 from headrace._protocol.presence_ops import Request
 from headrace._protocol.queue_ops import Delay, Ops
 from headrace._protocol.replies import Declaration
-from headrace._protocol.shards import ShardOps
 from headrace._protocol.transfer_ops import handing
 from headrace.errors import ConfigurationError, HeadraceError, NotDurable
 
@@ -85,7 +84,8 @@ class Pages:
             self._read = [deque() for _ in self._shards]
         unread = [at for at in self._cursors if not self._read[at]]
         pages = [
-            self._shards[at].listing(self.state, self._cursors[at], self.limit, wanted=self._wanted) for at in unread
+            view_ops.listing(self._shards[at], self.state, self._cursors[at], self.limit, wanted=self._wanted)
+            for at in unread
         ]
         for at, page in zip(unread, (yield from send_all(pages)) if pages else (), strict=True):
             self._read[at] += page
@@ -222,7 +222,7 @@ class QueueVerbs(Generic[M]):
         """Find a job, first in its own shard, then in all others."""
         name, tiers = yield from self._where(id, key)
         for tier in filter(None, tiers):
-            answers = yield from send_all([ops.seek(name, "") for ops in tier])
+            answers = yield from send_all([view_ops.seek(ops, name, "") for ops in tier])
             for ops, (found, cursor) in zip(tier, answers, strict=True):
                 job = found or (yield from calls.find_dead(ops, name, cursor))
                 if job is not None:
@@ -275,7 +275,7 @@ class QueueVerbs(Generic[M]):
     # -- all jobs ----------------------------------------------------------------------------------
 
     def counts(self) -> Call[Counts]:
-        return send(self.map.ops.counts())
+        return send(view_ops.counts(self.map.ops))
 
     def by_shard(self) -> Call[list[tuple[ShardRow, Keys, Counts]]]:
         """List the shards, each with its keys and its counts. There are none if the queue has no table."""
@@ -381,7 +381,7 @@ class QueueVerbs(Generic[M]):
         return any((yield from self._all(admin_ops.paused)))
 
     def levels(self) -> Call[int]:
-        return max((yield from self._all(lambda ops: ops.levels())))
+        return max((yield from self._all(view_ops.levels)))
 
     def fail_worker(self, name: str) -> Call[int]:
         return self._sum(lambda ops, _: calls.until_done(lambda: admin_ops.fail_worker(ops, name)))
@@ -408,7 +408,7 @@ class QueueVerbs(Generic[M]):
 
     def workers(self) -> Call[list[WorkerState]]:
         """List the registrations of workers, one for each shard."""
-        return [*chain(*(yield from self._all(lambda ops: ops.workers())))]
+        return [*chain(*(yield from self._all(view_ops.workers)))]
 
     def redeclare(self, settings: QueueSettings) -> Call[None]:
         """Change the terms, in all shards, whatever workers declare."""
@@ -633,7 +633,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
         yield from self.map.look()
         now = self.map.now
-        ops: list[Op[Any]] = [make(one) for one in now.by_number.values() for make in (ShardOps.counts, handing)]
+        ops: list[Op[Any]] = [make(one) for one in now.by_number.values() for make in (view_ops.counts, handing)]
         found = yield from send_all(ops)
         return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
 

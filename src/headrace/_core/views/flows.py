@@ -155,7 +155,7 @@ class FlowViews(OverviewViews):
         if found.state == "running" and found.stage in flow.stages:
             asked[id] = found.stage
         ops: list[Op[Any]] = [view_ops.about(self._ops_factory.whole(flow.name))]
-        ops += [view_ops.seek(flow.stages[stage].ops, name, "") for name, stage in asked.items()]
+        ops += [view_ops.seek_delivery(flow.stages[stage].ops, name, "") for name, stage in asked.items()]
         about, *answers = yield from send_all(ops)
         jobs = {name: answer[0].state for name, answer in zip(asked, answers, strict=True) if answer[0] is not None}
         parts = tuple(evolve(child, job=jobs.get(child.id, "")) for child in found.parts)

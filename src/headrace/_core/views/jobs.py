@@ -35,7 +35,7 @@ class JobViews(Reader):
         if state not in STATES and state != "ended":
             raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}, ended")
         choice.check(state)
-        self._ops_factory.whole(name).listing(state, cursor, limit)  # refused before anything is sent
+        view_ops.listing(self._ops_factory.whole(name), state, cursor, limit)  # refused before anything is sent
         if limit > LISTED_PER_SCRIPT:
             raise ValueError(f"limit {limit}: give at most {LISTED_PER_SCRIPT}")
 
@@ -131,9 +131,9 @@ class JobViews(Reader):
     def _one(self, ops: Ops, id: str) -> Call[JobView | None]:
         """Read one job of a shard, by the id that it has there."""
         shard = None if ops.keys.shard is None else ops.keys.shard.number
-        state, token, now, cursor = yield from send(view_ops.seek(ops, id, ""))
+        state, token, now, cursor = yield from send(view_ops.seek_delivery(ops, id, ""))
         while state is None and cursor:
-            state, token, now, cursor = yield from send(view_ops.seek(ops, id, cursor))
+            state, token, now, cursor = yield from send(view_ops.seek_delivery(ops, id, cursor))
         if state is None or state.state in ENDED:
             result = yield from send(result_ops.result(ops, id))
             if state is None and result is None:
@@ -164,7 +164,9 @@ class JobViews(Reader):
                 some = names[start : start + OPS_PER_TRIP]
                 parts = yield from self._ops_factory.levelled(some)
                 places = {name: asked(parts[name], id) for name in some}
-                states = iter((yield from send_all([ops.find(its) for name in some for ops, its in places[name]])))
+                states = iter(
+                    (yield from send_all([view_ops.find(ops, its) for name in some for ops, its in places[name]]))
+                )
                 found += (name for name in some if [None for _ in places[name] if next(states) is not None])
             return found
 

@@ -159,7 +159,7 @@ def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Call[float]:
                 break
         unread = [pile for pile in unread if pile.cursor]
     more = [pile for pile in piles if pile.cursor != ""]
-    counts = (yield from send_all([pile.ops.counts() for pile in more])) if more else []
+    counts = (yield from send_all([view_ops.counts(pile.ops) for pile in more])) if more else []
     for pile in piles:
         pile.number = len(pile.states)
     for pile, one in zip(more, counts, strict=True):

@@ -51,8 +51,8 @@ class QueueViews(Reader):
     ) -> Call[list[QueueView]]:
         """Read some queues, the outboxes of the queues *late*, and the workers of the queues *due*."""
         ops: list[Op[Any]] = [view_ops.relayed(self._ops_factory.whole(name)) for name in late]
-        ops += (one.measure() for some in parts.values() for one in some)
-        ops += (one.workers() for name in due for one in parts[name])
+        ops += (view_ops.measure(one) for some in parts.values() for one in some)
+        ops += (view_ops.workers(one) for name in due for one in parts[name])
         read = yield from send_all(ops)
         replies: Iterator[Any] = iter(read)
         now = yield from Now()

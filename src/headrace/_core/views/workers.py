@@ -21,7 +21,7 @@ class WorkerViews(Reader):
 
         def build() -> Call[WorkerView | None]:
             parts = yield from self._of(name)
-            there = [one for some in (yield from send_all([ops.workers() for ops in parts])) for one in some]
+            there = [one for some in (yield from send_all([view_ops.workers(ops) for ops in parts])) for one in some]
             state = next((one for one in there if one.name == worker), None)
             if state is None:
                 return None
@@ -31,7 +31,9 @@ class WorkerViews(Reader):
             for ops in parts:
                 cursor = ""
                 while looked < CLAIMS_PER_SCRIPT and len(mine) < min(JOBS_SHOWN, state.leased):
-                    states, cursor, now = yield from send(view_ops.page(ops, "running", cursor, LISTED_PER_SCRIPT))
+                    states, cursor, now, _ = yield from send(
+                        view_ops.weighed(ops, "running", cursor, LISTED_PER_SCRIPT)
+                    )
                     mine += (one for one in states if one.worker == worker)
                     looked += len(states)
                     if not cursor:

@@ -11,6 +11,7 @@ from headrace._core.effects import Now, Role, Wake, send
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.renewal import died
+from headrace._protocol import presence_ops
 from headrace._protocol.op import Op
 
 EACH_S = 0.25  # seconds for each queue between two calls for one queue: 4 calls a second for all queues
@@ -53,7 +54,7 @@ def enter_idle(consumer: Consumer) -> Role:
         consumer.timers.sweep_at = 0.0  # the next sweep, a tick from now, asks again
         return
     activity = idle.activity
-    verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
+    verdict = yield from send(presence_ops.rest(consumer.ops, name, seconds + SLACK_S))
     now = yield from Now()
     if consumer.name != name:
         return

@@ -11,6 +11,7 @@ from headrace._core.worker.declaring import declare
 from headrace._core.worker.idle import AGAIN_S, ask_for_idle
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._model.checks import FOREVER_S
+from headrace._protocol import view_ops
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.limits import POLL_S
 from headrace._protocol.replies import Reclaimed
@@ -104,4 +105,4 @@ def _measure(consumer: Consumer) -> Role:
     if consumer.gauge is None or not consumer.gauge.due():
         return
     shares = [] if not consumer.leasing.lines else (yield from send(fair_ops.shares(consumer.ops)))
-    consumer.gauge.read(*(yield from send(consumer.ops.measure())), shares)
+    consumer.gauge.read(*(yield from send(view_ops.measure(consumer.ops))), shares)

@@ -17,6 +17,7 @@ from headrace._core.worker.renewal import died, lose
 from headrace._model.job import Claim
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings, WorkerSettings
+from headrace._protocol import view_ops
 from headrace.errors import Complete, DeadLetter, Release, Verdict
 
 
@@ -37,7 +38,7 @@ class KindConsumer(Consumer):
             return
         self.leasing.asking += len(claims)  # these jobs take up slots while we ask
         try:
-            self.known = yield from send(self.ops.known_kinds())
+            self.known = yield from send(view_ops.known_kinds(self.ops))
         finally:
             self.leasing.asking -= len(claims)
 

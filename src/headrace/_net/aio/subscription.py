@@ -22,6 +22,7 @@ from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.pool import abandon, abort, disconnect, pushed, subscription_maker
 from headrace._net.base.cluster import slot_of
 from headrace._net.base.retries import REDIRECTED_AT_MOST, heals
+from headrace._protocol.features import events as event_ops
 from headrace._protocol.op import Op, pack
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.log import log_event
@@ -250,7 +251,7 @@ class AsyncSubscription:
         if self._listened is None or now < self._due:
             return []
         self._due = now + ANNOUNCE_EVERY_S
-        return [ops.listen(sharded=self._sharded) for ops in self._listened()]
+        return [event_ops.listen(ops, sharded=self._sharded) for ops in self._listened()]
 
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
         # The credentials are being changed if the server accepted some before.

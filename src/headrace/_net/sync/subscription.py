@@ -23,6 +23,7 @@ from headrace._net.base.retries import REDIRECTED_AT_MOST, heals
 from headrace._net.sync.colour import access, bounded, here
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.pool import abandon, abort, disconnect, pushed, subscription_maker
+from headrace._protocol.features import events as event_ops
 from headrace._protocol.op import Op, pack
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.log import log_event
@@ -251,7 +252,7 @@ class Subscription:
         if self._listened is None or now < self._due:
             return []
         self._due = now + ANNOUNCE_EVERY_S
-        return [ops.listen(sharded=self._sharded) for ops in self._listened()]
+        return [event_ops.listen(ops, sharded=self._sharded) for ops in self._listened()]
 
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
         # The credentials are being changed if the server accepted some before.
