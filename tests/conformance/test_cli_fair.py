@@ -26,7 +26,7 @@ def test_shares(within: Program, queue: Queue[bytes]) -> None:
     queue.enqueue_many([NewJob(b"x", headers={"tenant": "ada"})] * 3 + [NewJob(b"x")])
     assert len(queue.lease_many(2)) == 2
     head, *rows = within("shares", "q").stdout.splitlines()
-    assert head.split("\t") == ["value", "running", "waiting", "p50", "p95", "used"]
+    assert head.split("\t") == ["value", "running", "waiting", "p50", "p95", "used", "oldest"]
     assert {tuple(row.split("\t")[:3]) for row in rows} == {("ada", "1", "2"), ("-", "1", "0")}
     found = [json.loads(line) for line in within("shares", "q", "--json").stdout.splitlines()]
     assert {(tuple(row["value"]), row["running"]) for row in found} == {(("ada",), 1), ((None,), 1)}

@@ -320,6 +320,39 @@ def test_shares_of_the_busiest_values(connect: Any) -> None:
     assert connect("other").admin.shares() == []
 
 
+@pytest.mark.parametrize("limits", [None, Limit(5000, key="user")], ids=["a line a value", "lines by another key"])
+def test_shares_of_the_longest_waiting_values(connect: Any, large: bool, limits: Any) -> None:
+    """Beside the busiest ones: by the oldest job that still waits, whatever the names, and the jobs of a flood."""
+    queue = connect(fair="tenant", limits=limits, priorities=2)
+    queue.enqueue_many([job for at in range(10) for job in of(f"busy{at}", 1)])
+    busy = queue.lease_many(10)
+    names = [f"{5000 - at}" for at in range(1100 if large else 40)]
+
+    def jobs(at: int, number: int = 1, **more: Any) -> list[NewJob[bytes]]:
+        return [NewJob(b"x", headers={"tenant": names[at], "user": f"{at % 7}"}, **more)] * number
+
+    queue.enqueue_many(of("first", 1))
+    for at in range(10):  # at several moments
+        queue.enqueue(b"x", id=f"{names[at]}-0", headers=jobs(at)[0].headers)
+    queue.enqueue_many(jobs(1, 2) + [job for at in range(10, len(names)) for job in jobs(at)])
+    queue.enqueue_many(of("flood", 50))
+    queue.complete_many(busy)
+    assert tenants(queue.lease_many(1)) == {"first": 1}
+    shares = queue.admin.shares()
+    assert {share.name[:4] for share in shares[:10]} == {"busy"}
+    assert {share.oldest for share in shares[:10]} == {None}
+    late = {share.name: share.oldest for share in shares[10:]}
+    assert len(late) == 10
+    assert {*names[:9]} <= late.keys() <= {*names[:20]}  # some have the same ms
+    assert list(late.values()) == sorted(late.values(), reverse=True)
+    assert all(age is not None and 0 < age < 60 for age in late.values())
+    for name in names[1:3]:
+        assert queue.cancel(f"{name}-0")
+    late = {share.name: share.oldest for share in queue.admin.shares()[10:]}
+    assert names[2] not in late
+    assert {names[0], *names[3:9]} <= late.keys()
+
+
 @pytest.mark.parametrize("after", [{}, {"fair": "org"}], ids=["none", "others"])
 def test_levels_stay_when_terms_change(connect: Any, after: dict[str, Any]) -> None:
     """Jobs of a later level that are in lines do not come before the first level's."""

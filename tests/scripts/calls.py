@@ -379,7 +379,9 @@ CALLS: dict[str, Calls] = {
         payloads="two words for each of 1,024 shards, and 1,000 queues",
     ),
     "shares": Calls(
-        sample=fair_ops.shares(FAIR), nothing=[([10], ["", "0", []])], payloads="ten values of at most 500 bytes"
+        sample=fair_ops.shares(FAIR),
+        nothing=[([10, "-"], ["", "0", [], ""])],
+        payloads="20 values of at most 500 bytes",
     ),
     "slots": Calls(sample=fair_ops.slots(FAIR), nothing=[([10], [])], payloads="200 values of at most 500 bytes"),
     "signs": Calls(

@@ -298,6 +298,8 @@ class Share:
     """Its weight among the values of the queue."""
     most: int | None = None
     """The number of its jobs that may run, if a limit of the header of `fair` has one for this value alone."""
+    oldest: float | None = None
+    """The seconds since its oldest waiting job might run; `None` if none waits in its line."""
 
     @property
     def name(self) -> str:
@@ -305,17 +307,22 @@ class Share:
         return "/".join("-" if part is None else part for part in self.value)
 
     def __add__(self, other: Share) -> Share:
-        """Join the shares of a value in two shards. Of the dwells the longer one is kept."""
+        """Join the shares of a value in two shards. Of the dwells and ages the longer one is kept."""
         return Share(
             self.value,
             self.running + other.running,
             self.waiting + other.waiting,
-            max((one for one in (self.p50, other.p50) if one is not None), default=None),
-            max((one for one in (self.p95, other.p95) if one is not None), default=None),
+            _longer(self.p50, other.p50),
+            _longer(self.p95, other.p95),
             self.used + other.used,
             self.weight,
             ((self.most or 0) + (other.most or 0)) or None,
+            _longer(self.oldest, other.oldest),
         )
+
+
+def _longer(*times: float | None) -> float | None:
+    return max((one for one in times if one is not None), default=None)
 
 
 def cost(value: object) -> str:

@@ -1,29 +1,98 @@
--- shares: show the values of a queue with terms that had the most run time, halved each minute.
+-- shares: show the values of a queue with terms that had the most run time, and those that have waited for longest.
 -- KEYS   stats (hash), jobs (stream)
--- ARGV   most int
--- REPLY  {structure, ms, rows}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
---        p95, own}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they might
---        run to their lease, the median and the 95th percentile, about, as texts ·
---        own: the limit of this value alone, if a limit has the header of `fair`; 0 for none
--- COST   20 us + 10 us per value and level, at most 10
+-- ARGV   most int, cursor
+-- REPLY  {structure, ms, rows, next}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
+--        p95, own, age}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they
+--        might run to their lease, the median and the 95th percentile, about, as texts ·
+--        own: the limit of this value alone, if a limit has the header of `fair`; 0 for none · age: ms that the oldest
+--        waiting job waits, '' for none · next: the next call's cursor, '' for none
+-- COST   20 us + 20 us per value and level, at most 20, + 3 us per line, at most 1,000
+-- The run time is halved each minute. cursor: '' for the values with the most run time alone; '-' for these and the first
+-- lines; then as it was answered, for those that have waited for longest among the next lines: the caller compares.
 -- If fewer values had run time of late, others follow that have jobs, in no order. A job that was cancelled leaves its place
 -- in a line for a while: then 5,000 places are compared with the jobs in lines, if these are
--- 2,000 at most, for 5 ms; with more jobs the number is too high until upkeep has tidied.
+-- 2,000 at most, for 5 ms; with more jobs the number is too high until upkeep has tidied. Of a value with the most run time,
+-- 100 lines of each level are asked for their oldest job.
 -- @feature fair
 -- @feature limits
 -- @include agreed
+-- @include clock
 -- @include held
+-- @include is_reserved
 local t = agreed.read(terms)
-if not t then return {'', '0', {}} end
-local heaviest = redis.call('ZREVRANGE', busy, 0, math.max(0, math.min(most, 10) - 1), 'WITHSCORES')
-if #heaviest < 2 * math.min(most, 10) then -- values whose jobs run, and none has ended
-  local known, found = {}, redis.call('HSCAN', shares, 0, 'MATCH', '[0-9]*', 'COUNT', 200)[2]
-  for i = 1, #heaviest, 2 do known[heaviest[i]] = true end
+if not t then return {'', '0', {}, ''} end
+most = math.max(0, math.min(most, 10))
+local values, known = {}, {}
+local function show(path, ms)
+  known[path] = {path = path, ms = ms, first = false}
+  values[#values + 1] = known[path]
+end
+local first = cursor == '' or cursor == '-'
+if not first and not string.find(cursor, '^[%[(]') then error('ARGUMENT ' .. cursor .. ': no such place', 0) end
+local heaviest = first and most > 0 and redis.call('ZREVRANGE', busy, 0, most - 1, 'WITHSCORES') or {}
+for i = 1, #heaviest, 2 do show(heaviest[i], heaviest[i + 1]) end
+if first and #values < most then -- values whose jobs run, and none has ended
+  local found = redis.call('HSCAN', shares, 0, 'MATCH', '[0-9]*', 'COUNT', 200)[2]
   for i = 1, #found, 2 do
     local path, _, ends = string.sub(found[i], 2), agreed.split(found[i])
-    if #ends == t.depth and not known[path] and #heaviest < 2 * math.min(most, 10) then
-      known[path] = true
-      heaviest[#heaviest + 1], heaviest[#heaviest + 2] = path, '0'
+    if #ends == t.depth and not known[path] and #values < most then show(path, '0') end
+  end
+end
+-- The first places of the lines from a member of `lines` on, each given to *take*. Answers where to go on, nil at the end.
+local function each_line(at, to, number, take)
+  for _ = 1, number do
+    local member = redis.call('ZRANGEBYLEX', lines, at, to, 'LIMIT', 0, 1)[1]
+    if not member then return nil end
+    local line, place = string.match(member, '^(.*) (%l%d+%l%d+)')
+    at = line and '[' .. line .. '!' or '(' .. member
+    if line then take(line, place) end
+  end
+  return at
+end
+-- The place of the first job that waits in a line, of its first ten places: nil if none does.
+local function first_of(line, place)
+  for try = 0, 1 do
+    local page = try == 0 and {line .. ' ' .. place} or redis.call('ZRANGEBYLEX', lines, '(' .. line .. ' ' .. place, '(' .. line .. '!', 'LIMIT', 0, 10)
+    for i = 1, #page do
+      local found = string.match(page[i], ' (%l%d+%l%d+)[^ ]*$')
+      local entry = found and holds.entry(found)
+      local row = entry and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+      if row and is_in_line(row[2]) then return found end
+    end
+  end
+end
+local function note_first(it, line, place)
+  if it.first and it.first <= place then return end
+  place = first_of(line, place)
+  if place and not (it.first and it.first <= place) then it.first = place end
+end
+local levels, following = tonumber(redis.call('HGET', stats, 'levels') or 0), nil
+for _, it in ipairs(values) do
+  for level = 0, levels do
+    local node = level .. it.path
+    each_line('[' .. node, '(' .. node .. '\255', 100, function(line, place) note_first(it, line, place) end)
+  end
+end
+if cursor ~= '' and most > 0 and t.depth > 0 then
+  local oldest, by = {}, {} -- in order
+  following = each_line(cursor == '-' and '-' or cursor, '+', 1000, function(line, place)
+    local path = string.sub(line, 2, t.number > t.depth and select(2, agreed.split(line))[t.depth] or nil)
+    local last, it = oldest[most], by[path]
+    if last and last.first <= place then return end
+    it = it or {path = path, first = false}
+    note_first(it, line, place)
+    if not it.first or last and last.first <= it.first then return end
+    if not by[path] then oldest[#oldest + 1] = it end
+    by[path] = it
+    table.sort(oldest, function(a, b) return a.first < b.first end)
+    if #oldest > most then by[table.remove(oldest).path] = nil end
+  end)
+  for _, it in ipairs(oldest) do
+    if not known[it.path] then
+      show(it.path, redis.call('ZSCORE', busy, it.path) or '0')
+      known[it.path].first = it.first
+    elseif not known[it.path].first or it.first < known[it.path].first then
+      known[it.path].first = it.first
     end
   end
 end
@@ -50,7 +119,7 @@ if in_lines <= 2000 and redis.call('ZCARD', lines) > in_lines then
     for _, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', 2000, owner)) do there[holds.place(row[1])] = true end
   end
 end
-local levels, rows, total = tonumber(redis.call('HGET', stats, 'levels') or 0), {}, 0
+local rows, total, now = {}, 0, clock()
 local _, scores = 0, redis.call('ZRANGE', busy, 0, -1, 'WITHSCORES')
 for i = 2, #scores, 2 do total = total + tonumber(scores[i]) end
 local ended = {} -- ended jobs are counted as leased until the next lease
@@ -64,8 +133,8 @@ for _, text in ipairs(redis.call('LRANGE', settled, 0, 999)) do
 end
 local limit = {}
 for _, one in ipairs(t.depth == 1 and t.slots or {}) do limit = one.at == 1 and one or limit end
-for i = 1, #heaviest, 2 do
-  local path, running, waiting, p50, p95 = heaviest[i], 0, 0, 0, 0
+for _, it in ipairs(values) do
+  local path, running, waiting, p50, p95 = it.path, 0, 0, 0, 0
   for level = 0, levels do
     local node = level .. path
     local kept, leased, half, most_of = redis.call('HGET', shares, node), nil, nil, nil
@@ -77,6 +146,8 @@ for i = 1, #heaviest, 2 do
   end
   local weight = redis.call('HGET', terms, 'w' .. path) or '1'
   local own = agreed.own(terms, limit, (limit.key or '') .. path) or 0
-  rows[#rows + 1] = {path, heaviest[i + 1], weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95), own}
+  local since = it.first and tonumber(string.match(holds.entry(it.first), '^%d+'))
+  local age = since and string.format('%.0f', math.max(0, now - since)) or ''
+  rows[#rows + 1] = {path, it.ms, weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95), own, age}
 end
-return {t.structure, string.format('%.3f', total), rows}
+return {t.structure, string.format('%.3f', total), rows, following or ''}

@@ -351,6 +351,10 @@ def test_shares_of_shards_are_joined() -> None:
     assert Share(("acme", None), 0, 0, None, None, 0.0).name == "acme/-"
     many = [Share((f"{at}",), 0, 0, None, None, float(at)) for at in range(20)]
     assert [share.name for share in joined(many)] == [f"{at}" for at in range(19, 9, -1)]
+    late = [Share((f"{at}",), 0, 1, None, None, float(at), oldest=100.0 - at) for at in range(40)]
+    busiest = [f"{at}" for at in range(39, 29, -1)]
+    assert [share.name for share in joined([*late, *late])] == [*busiest, *(f"{at}" for at in range(10))]
+    assert joined([late[5], evolve(late[5], oldest=None)])[0].oldest == 95.0
 
 
 def test_the_steps_of_operators() -> None:
@@ -379,12 +383,33 @@ def test_the_answer_of_shares() -> None:
     ops = Ops(Keys.of("q"), QueueSettings(fair="org/user"))
     call = shares([ops, ops])
     effect: Any = call.send(None)
-    row = [b"4:acme-", b"1500", b"1", 2, 3, b"250", b"0", 0]
-    found = effect.ops[0].decode([b"fair=org/user limits= rates=", b"1500", [row]])
-    assert found == [Share(("acme", None), 2, 3, 0.25, None, 1.5)]
+    row = [b"4:acme-", b"1500", b"1", 2, 3, b"250", b"0", 0, b""]
+    found = effect.ops[0].decode([b"fair=org/user limits= rates=", b"1500", [row], b""])
+    assert found == ([Share(("acme", None), 2, 3, 0.25, None, 1.5)], b"")
     with pytest.raises(StopIteration) as end:
         call.send([found, found])
     assert end.value.value == [Share(("acme", None), 4, 6, 0.25, None, 3.0)]
+
+
+def test_the_pages_of_shares() -> None:
+    """A value of two pages of a shard has its numbers once, and its longest age."""
+    one, other = (Ops(Keys.of("q"), QueueSettings(fair="tenant")) for _ in range(2))
+    page = [Share(("a",), 1, 2, None, None, 1.0, oldest=3.0)]
+    call: Any = shares([one, other])
+    assert [op.args[1] for op in call.send(None).ops] == ["-"] * 2
+    assert [op.args[1] for op in call.send([([*page], b"[x!"), ([*page], b"")]).ops] == [b"[x!"]
+    with pytest.raises(StopIteration) as end:
+        call.send([([evolve(page[0], oldest=9.0)], b"")])
+    assert end.value.value == [Share(("a",), 2, 4, None, None, 2.0, oldest=9.0)]
+
+
+def test_the_pages_of_shares_have_an_end() -> None:
+    call: Any = shares([Ops(Keys.of("q"), QueueSettings(fair="tenant"))])
+    call.send(None)
+    for _ in range(LOOKS_AT_MOST):
+        assert call.send([([], b"[x!")])
+    with pytest.raises(StopIteration):
+        call.send([([], b"[x!")])
 
 
 def test_slots_of_shards_are_joined() -> None:

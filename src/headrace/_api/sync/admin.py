@@ -348,10 +348,12 @@ class Admin(Guided, Generic[T]):
         self._drive(self._verbs.redeclare(settings))
 
     def shares(self) -> list[Share]:
-        """Return the shares of the ten values of `fair` that had the most of the workers' time of late.
+        """Return the shares of the ten values of `fair` that had the most of the workers' time of late. Then come the
+        ten whose oldest job has waited for longest, if they are others.
 
         Running and waiting jobs, and how long jobs waited. Empty for a queue without `fair`. Of a sharded queue the
-        numbers are sums, and the dwells are of the slowest shard. shares.lua, 30 µs.
+        numbers are sums, and the times are of the slowest shard. shares.lua, 50 µs, and 3 µs a line: the first 20,000
+        lines of a shard are looked at.
         """
         return self._drive(self._verbs.shares())
 

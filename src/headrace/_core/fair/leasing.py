@@ -11,7 +11,7 @@ from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant
 
-LOOKS_AT_MOST = 20  # calls that look at new jobs behind one lease call: each takes about 2 ms of the server
+LOOKS_AT_MOST = 20  # calls that look at more jobs, or lines, behind a first one: each takes about 2 ms of the server
 
 
 @define

@@ -1,11 +1,12 @@
-"""The shares of the busiest values, and the slots that they have taken, joined over the shards of a queue."""
+"""The shares of values, and the slots that they have taken, joined over the shards of a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from headrace._core.effects import Call, send_all
+from headrace._core.effects import Call, send, send_all
+from headrace._core.fair.leasing import LOOKS_AT_MOST
 from headrace._model.job import KEY
 from headrace._model.terms import BUSIEST_AT_MOST, LimitView, Share, SlotView, Structure
 from headrace._protocol import view_ops
@@ -25,14 +26,33 @@ def _joined(found: Iterable[T], name: str, both: Callable[[T, T], T]) -> list[T]
 
 
 def joined(found: Iterable[Share]) -> list[Share]:
-    """Return the ten values that had the most, with the sums of all shards, and the longest dwells of one shard."""
-    return sorted(_joined(found, "value", Share.__add__), key=lambda one: (-one.used, one.name))[:BUSIEST_AT_MOST]
+    """Return the ten values that had the most, then the ten others that have waited for longest.
+
+    A value has the sums of all shards, and the longest dwells and age of one.
+    """
+    values = sorted(_joined(found, "value", Share.__add__), key=lambda one: (-one.used, -one.running, one.name))
+    busiest = values[:BUSIEST_AT_MOST]
+    longest = sorted((one for one in values if one.oldest is not None), key=_age)[:BUSIEST_AT_MOST]
+    return [*busiest, *(one for one in longest if one not in busiest)]
+
+
+def _age(one: Share) -> float:
+    return -(one.oldest or 0.0)
 
 
 def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
-    """Read the shares of a queue's busiest values."""
-    found = yield from send_all([fair_ops.shares(ops) for ops in shards])
-    return joined(one for some in found for one in some)
+    """Read the shares of a queue's busiest and longest waiting values. Of each shard so many pages are read at most."""
+    found: list[Share] = []
+    pages = yield from send_all([fair_ops.shares(ops) for ops in shards])
+    for ops, page in zip(shards, pages, strict=True):
+        some, place = page
+        for _ in range(LOOKS_AT_MOST):
+            if not place:
+                break
+            more, place = yield from send(fair_ops.shares(ops, place))
+            some += more
+        found += _joined(some, "value", lambda one, other: min(one, other, key=_age))
+    return joined(found)
 
 
 def wanted(shards: Sequence[Ops], value: object) -> Call[list[str | bytes]]:
@@ -60,9 +80,11 @@ def _both(one: LimitView, other: LimitView) -> LimitView:
     def slots(a: SlotView, b: SlotView) -> SlotView:
         return SlotView(a.value, a.taken + b.taken, a.waits or b.waits, total(a.places or 0, b.places or 0) or None)
 
-    values = _joined([*one.values, *other.values], "value", slots)
-    some = sorted(values, key=lambda slot: (-slot.taken, not slot.waits, slot.value))[:BUSIEST_AT_MOST]
-    return LimitView(one.key, total(one.places, other.places), tuple(some), one.more or other.more)
+    values = sorted(
+        _joined([*one.values, *other.values], "value", slots),
+        key=lambda slot: (-slot.taken, not slot.waits, slot.value),
+    )
+    return LimitView(one.key, total(one.places, other.places), tuple(values[:BUSIEST_AT_MOST]), one.more or other.more)
 
 
 def standing(shards: Sequence[Ops]) -> Call[tuple[list[Share], list[LimitView]]]:

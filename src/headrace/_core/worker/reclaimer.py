@@ -104,5 +104,5 @@ def _measure(consumer: Consumer) -> Role:
     """Read the queue's counts, if telemetry asks for them now."""
     if consumer.gauge is None or not consumer.gauge.due():
         return
-    shares = [] if not consumer.leasing.lines else (yield from send(fair_ops.shares(consumer.ops)))
+    shares = [] if not consumer.leasing.lines else (yield from send(fair_ops.shares(consumer.ops, "")))[0]
     consumer.gauge.read(*(yield from send(view_ops.measure(consumer.ops))), shares)

@@ -6,7 +6,6 @@ from headrace._core.effects import LineUp, Log, Role, Wake
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.state import FairLeasing
 from headrace._model.terms import in_words
-from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant
 
 JOBS_WITHOUT_KEY = 100  # jobs leased without a header of the terms, after which it is reported
@@ -32,7 +31,12 @@ def heed(consumer: Consumer, structure: str) -> Role:
     elif not fair.logged:
         fair.logged = True
         if not _told_elsewhere(consumer):
-            yield Log("terms_differ", _differ(consumer.ops, fair))
+            text = (
+                f"queue {queue!r} has the terms {in_words(structure)}, and this worker declares {in_words(fair.own)}: "
+                "it obeys the queue's. They change when all workers of the queue declare the same others, or by "
+                "`headrace redeclare`"
+            )
+            yield Log("terms_differ", text)
     if changed:
         yield Wake(owner=consumer)
 
@@ -59,7 +63,11 @@ def note_terms(consumer: Consumer, grant: Grant) -> Role:
         fair.absent.difference_update(claim.job.headers)
     if fair.jobs >= JOBS_WITHOUT_KEY:
         for name in sorted(fair.absent):
-            yield Log("key_unknown", _absent(consumer.ops, name, fair.jobs))
+            text = (
+                f"queue {consumer.ops.keys.queue!r} tells jobs apart by the header {name!r}, which none of the last "
+                f"{fair.jobs} had: give it as headers= of an enqueue, or as the argument of a task"
+            )
+            yield Log("key_unknown", text)
         fair.absent.clear()
 
 
@@ -67,18 +75,3 @@ def _told_elsewhere(consumer: Consumer) -> bool:
     """Tell whether the consumer of another shard has said so already."""
     members = () if consumer.shared is None else consumer.shared.members
     return any(one.leasing.fair is not None and one.leasing.fair.logged for one in members if one is not consumer)
-
-
-def _differ(ops: Ops, fair: FairLeasing) -> str:
-    return (
-        f"queue {ops.keys.queue!r} has the terms {in_words(fair.queues.text)}, and this worker declares "
-        f"{in_words(fair.own)}: it obeys the queue's. They change when all workers of the queue declare the same "
-        "others, or by `headrace redeclare`"
-    )
-
-
-def _absent(ops: Ops, name: str, jobs: int) -> str:
-    return (
-        f"queue {ops.keys.queue!r} tells jobs apart by the header {name!r}, which none of the last {jobs} had: give it "
-        "as headers= of an enqueue, or as the argument of a task"
-    )

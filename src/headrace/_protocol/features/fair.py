@@ -10,7 +10,7 @@ repeated while they answer `again`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -72,11 +72,14 @@ def line_up(ops: Ops, worker: str) -> Op[bool]:  # noqa: ARG001 - as all calls o
     return ops.op("line_up", [LOOKS_PER_SCRIPT, *ops.order()], bool)
 
 
-def shares(ops: Ops) -> Op[list[Share]]:
-    """Read the shares of the ten values that had the most run time of late."""
+def shares(ops: Ops, start: str | bytes = "-") -> Op[tuple[list[Share], str | bytes]]:
+    """Read the shares of the busiest values, and of those that have waited for longest in the first lines. Then
+    *start* is where the answer before says, and only the next lines are read. '' is the end, and asks for the busiest
+    alone.
+    """
 
-    def decode(reply: Any) -> list[Share]:
-        return [
+    def decode(reply: Any) -> tuple[list[Share], str | bytes]:
+        found = [
             Share(
                 parts(raw(path)),
                 int(running),
@@ -86,25 +89,33 @@ def shares(ops: Ops) -> Op[list[Share]]:
                 float(ms) / 1000,
                 float(weight),
                 int(most) or None,
+                float(age) / 1000 if age else None,
             )
-            for path, ms, weight, running, waiting, p50, p95, most in reply[2]
+            for path, ms, weight, running, waiting, p50, p95, most, age in reply[2]
         ]
+        return found, raw(reply[3])
 
-    return ops.op("shares", [BUSIEST_AT_MOST], decode)
+    return ops.op("shares", [BUSIEST_AT_MOST, start], decode)
 
 
 def slots(ops: Ops) -> Op[list[LimitView]]:
     """Read how many slots of each limit by a header are taken, of the ten values with the most."""
 
     def decode(reply: Any) -> list[LimitView]:
-        return [LimitView(text(key), places, _slots(rows), more == 1) for key, places, more, rows in reply]
+        return [
+            LimitView(
+                text(key),
+                places,
+                tuple(
+                    SlotView(text(row[0]), row[1], row[2] == 1, row[3] or None)
+                    for row in zip(*[iter(rows)] * 4, strict=True)
+                ),
+                more == 1,
+            )
+            for key, places, more, rows in reply
+        ]
 
     return ops.op("slots", [BUSIEST_AT_MOST], decode)
-
-
-def _slots(rows: Sequence[Any]) -> tuple[SlotView, ...]:
-    values = zip(*[iter(rows)] * 4, strict=True)
-    return tuple(SlotView(text(value), taken, waits == 1, own or None) for value, taken, waits, own in values)
 
 
 # -- the terms as scripts take them ------------------------------------------------------------

@@ -51,7 +51,7 @@ from headrace.console.cli.output import (
     succeed,
 )
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
-from headrace.inspect import Attempt, Inspector, QueueView, Step, TrendPoint, WorkerFacts, WorkerState
+from headrace.inspect import Attempt, Inspector, QueueView, Step, TrendPoint, WorkerFacts
 from headrace.platform import WORDS, Discovery, OutboxView, check_names, one_line, other_terms, text_of
 
 EXAMINED_AT_MOST = 1000  # queues, of which each takes a few round trips
@@ -167,13 +167,13 @@ def workers(client: redis.Redis, namespace: str, names: Names = None, in_json: J
     for name in names or ():
         require(client, name, namespace)
     found = [one for one in headrace.workers(client, namespace=namespace) if not names or one.queue in names]
-    cells = ([x.queue, x.name, clock(x.since), _alive(x), x.leased, *_machine(x.facts)] for x in found)
+    states = {"quiet": "quiet", "stop": "stopping"}
+    cells = (
+        [x.queue, x.name, clock(x.since), states.get(x.asked, "yes") if x.alive else "no", x.leased, *_machine(x.facts)]
+        for x in found
+    )
     head = ("queue", "worker", "since", "alive", "leased", "slots", "machine", "pid", "version", "MiB")
     show_values(found, in_json, head, cells, right=("leased", "slots", "pid", "MiB"))
-
-
-def _alive(worker: WorkerState) -> str:
-    return {"quiet": "quiet", "stop": "stopping"}.get(worker.asked, "yes") if worker.alive else "no"
 
 
 def _machine(facts: WorkerFacts | None) -> tuple[object, ...]:
@@ -200,8 +200,9 @@ def shards(queue: Queue, in_json: Json = False) -> None:
 def shares(client: redis.Redis, namespace: str, name: Name, in_json: Json = False) -> None:
     """List the busiest values of a fair queue.
 
-    The ten that had the most of the workers' time of late: running and waiting jobs, the waits that half and 95 % of
-    their jobs stayed below, and the seconds used.
+    The ten that had the most of the workers' time of late, then the ten that have waited for longest: running and
+    waiting jobs, the waits that half and 95 % of their jobs stayed below, the seconds used, and the age of the oldest
+    waiting job.
     """
     require(client, name, namespace)
     with Inspector(client=client, namespace=namespace) as inspector:
@@ -209,8 +210,8 @@ def shares(client: redis.Redis, namespace: str, name: Name, in_json: Json = Fals
     if not page.fair:
         raise HeadraceError(f"{name} is not fair: declare it with fair=, in the worker that serves it")
     found = page.shares
-    columns = ("value", "running", "waiting", "p50", "p95", "used")
-    cells = ([plain(x.name), x.running, x.waiting, *map(_seconds, (x.p50, x.p95, x.used))] for x in found)
+    columns = ("value", "running", "waiting", "p50", "p95", "used", "oldest")
+    cells = ([plain(x.name), x.running, x.waiting, *map(_seconds, (x.p50, x.p95, x.used, x.oldest))] for x in found)
     show_values(found, in_json, columns, cells, right=columns[1:])
 
 

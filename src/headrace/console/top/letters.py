@@ -40,16 +40,19 @@ class DeathsPane(QueueTable):
         self.fill(
             view.now,
             [f"{counted(number, 'dead letter')} in {counted(len(queues), 'queue')}"],
-            [_dead_row(queue.name, queue.counts.dead, queue.counts.dead_trimmed) for queue in queues],
+            [
+                Row(
+                    (queue.name,),
+                    (queue.name, f"{queue.counts.dead:,}", short(queue.counts.dead_trimmed)),
+                    values=(queue.name, queue.counts.dead, queue.counts.dead_trimmed),
+                )
+                for queue in queues
+            ],
         )
 
     def chosen(self, key: Key) -> None:
         """Open the queue's dead letters by reason."""
         self.top.push_screen(GroupsPane(key[0]))
-
-
-def _dead_row(name: str, dead: int, trimmed: int) -> Row:
-    return Row((name,), (name, f"{dead:,}", short(trimmed)), values=(name, dead, trimmed))
 
 
 class GroupTable(Pane):

@@ -69,7 +69,7 @@ async def overview(request: PageRequest) -> Answer:
         "facts": [(one, place(one)) for one in facts[:PER_PAGE]],
         "number": len(facts),
         "totals": Totals.of(queues),
-        "oldest": _oldest(queues),
+        "oldest": max((queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None),
         "chart": throughput(view, queues) if sums is None else next(iter(charts(sums, 120)), None),
         "spans": spans if kept else {},
         "span": span,
@@ -107,7 +107,3 @@ def throughput(view: Overview, queues: Sequence[QueueView]) -> Chart | None:
         return None
     times, came, done = zip(*rows, strict=True)
     return draw("Jobs a second", times, [("in", "accent", came), ("done", "good", done)], rate, step=30.0)
-
-
-def _oldest(queues: Sequence[QueueView]) -> QueueView | None:
-    return max((queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None)

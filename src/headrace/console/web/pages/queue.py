@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.console.actions import BULK, BULK_TEXTS, PER_PAGE
@@ -10,7 +10,7 @@ from headrace.console.texts import moment, rate
 from headrace.console.web.charts import SPANS, Chart, charts, draw, fitting, rows
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
-from headrace.inspect import JobsPage, JobView, KindsPage, QueuePage, QueueView
+from headrace.inspect import JobsPage, KindsPage, QueuePage, QueueView
 from headrace.platform import WORDS
 
 ONWARD = (  # the fields of a bulk action
@@ -57,7 +57,10 @@ async def queue(request: PageRequest) -> Answer:
         "mend": request.param("mend"),
         "asked": asked,
         "narrow": narrow,
-        "known": {"kind": sorted(known), "reason": _first_lines(jobs.jobs)},
+        "known": {
+            "kind": sorted(known),
+            "reason": list(dict.fromkeys(one.reason.partition("\n")[0][:200] for one in jobs.jobs if one.reason)),
+        },
         "ticks": ticks(request, state, name) if jobs.jobs else [],
         "place": {**asked, "state": state, "span": request.param("span"), "cursor": request.param("cursor")},
         "kept": {word: value for word, value in asked.items() if value},
@@ -68,11 +71,6 @@ async def queue(request: PageRequest) -> Answer:
         "asked_span": request.param("span"),
         **await _charts(request, page),
     }
-
-
-def _first_lines(jobs: Sequence[JobView]) -> list[str]:
-    """Return the reasons of the jobs that are shown, as texts to look for."""
-    return list(dict.fromkeys(one.reason.partition("\n")[0][:200] for one in jobs if one.reason))
 
 
 def _states(queue: QueueView, tabs: Mapping[str, int], *, history: bool) -> list[tuple[str, str, int | None, str]]:
