@@ -202,7 +202,8 @@ class NotDurable(HeadraceError):
 
 
 class QueueFull(HeadraceError):
-    """As many jobs wait in the queue as it may have, so the job, or part of a batch, was not added.
+    """The job, or a part of a batch, was not added, because the queue's bound of waiting jobs is
+    reached.
 
     *waiting* jobs wait there, and *max_waiting* may. `receipts` are for the earlier parts of an
     `enqueue_many`, which are in the queue. In a sharded queue the numbers are for the *shard* of
@@ -264,8 +265,8 @@ class OutcomeUnknown(HeadraceError):
 
 
 class LeasesLeft(HeadraceError):
-    """A worker stopped while its server was away, so it could not give back its jobs, nor report
-    how they ended.
+    """A worker stopped while its server was away, so it could neither release its jobs nor
+    report how they ended.
 
     *leases* has queue and id of each job. They come back by themselves, as the jobs of a dead
     worker do.

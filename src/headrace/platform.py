@@ -1,4 +1,5 @@
-"""The names that an extension needs beside the public ones: its own console, outbox, or backend of a framework.
+"""The names that an extension needs beside the public ones, for its own console, outbox, or
+backend of a framework.
 
 `headrace.console`, `headrace.sql` and `headrace.django` are such extensions. They import public modules, this one, and
 one another, and nothing else of headrace: import-linter holds them to it. A name here may change in any release, and
@@ -221,7 +222,8 @@ class InnerQueue:
         return made
 
     def encoded(self, job: Any, *, traced: bool = False, conditions: bool = False) -> Any:
-        """Check a payload or `NewJob`, and return its id, delay and flat fields; with the current trace if *traced*.
+        """Check a payload or `NewJob`, and return its id, delay and flat fields. With *traced*
+        they have the current trace.
 
         Raises as `enqueue` does. Without *traced*, a bare payload becomes bytes. A job may have conditions of its own,
         as for `enqueue`, with *conditions*.
@@ -237,7 +239,7 @@ class InnerQueue:
         return made
 
     def schedule(self, name: str) -> Any:
-        """Find a schedule: its state, and the schedule as it was declared; `None` if there is none."""
+        """Find a schedule. Return its state and its declaration, or `None` if there is none."""
         return self.queue._drive(self.queue.admin._verbs.schedule_of(name))  # noqa: SLF001
 
     def record_relayed(self, waits: Iterable[float]) -> None:
@@ -276,7 +278,8 @@ class InnerWorker:
         return bool(self.worker._signalled)  # noqa: SLF001
 
     def declare_schedules(self, queue: Any, found: Iterable[tuple[str, tuple[Timing, str], NewJob[Any]]]) -> None:
-        """Let the worker declare the schedules of a queue: a task's path, its `recurrence`, and its job.
+        """Let the worker declare the schedules of a queue. Each has a task's path, its
+        `recurrence`, and its job.
 
         A schedule that the queue has of an earlier declaration, and that is not among these, is removed.
         """
@@ -286,7 +289,8 @@ class InnerWorker:
 
 
 def worker_of(found: Any) -> Any:
-    """Return a worker for *found*, if that is a `Tasks` or `AsyncTasks`, on the server that it names; else *found*.
+    """Return a worker for *found* if it is a `Tasks` or `AsyncTasks`, on the server that it
+    names. Otherwise return *found*.
 
     It is an `AsyncWorker` for an `AsyncTasks`, and wherever a task is async.
     """
@@ -301,7 +305,9 @@ def worker_of(found: Any) -> Any:
 
 
 def operator_queue(inspector: AsyncInspector, name: str, **options: Any) -> AsyncQueue[Any]:
-    """Open a queue for an operator: it declares nothing, and takes typed texts, stored bytes, and `Stored` payloads."""
+    """Open a queue for an operator. It declares nothing, and takes typed texts, stored bytes,
+    and `Stored` payloads.
+    """
     queue: AsyncQueue[Any] = AsyncQueue(name, codec=Typed(inspector.views.codec(name)), **options)
     queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     return queue
@@ -335,7 +341,8 @@ def told_apart(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def recurrence(every: object, cron: object, timezone: object, missed: object) -> tuple[Timing, str]:
-    """Check when a task recurs, and what becomes of missed ticks, for `InnerWorker.declare_schedules`.
+    """Check the times of a recurring task, and its policy for missed ticks, for
+    `InnerWorker.declare_schedules`.
 
     Raises `TypeError`, `ValueError` or `ConfigurationError`.
     """

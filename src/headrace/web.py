@@ -1,4 +1,5 @@
-"""Pages for the browser: queues, jobs, workers, schedules, dead letters and flows. Extra `web`.
+"""Pages for the browser. They show queues, jobs, workers, schedules, dead letters and flows.
+Extra `web`.
 
     from headrace.web import app
 

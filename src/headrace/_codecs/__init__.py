@@ -1,1 +1,3 @@
-"""Codecs: of a type (JSON, MessagePack, pydantic), and around another (compressed, encrypted, offloaded)."""
+"""Codecs of a type (JSON, MessagePack, pydantic), and codecs around another (compressed,
+encrypted, offloaded).
+"""

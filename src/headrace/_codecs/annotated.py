@@ -57,7 +57,9 @@ class TypeMismatch(Exception):
 
 @frozen
 class TypeCodec:
-    """Pair of functions: *pack* turns a value into JSON's types, *unpack* back. *kinds*: JSON's names of it."""
+    """A pair of functions. *pack* turns a value into JSON's types, and *unpack* turns it back.
+    *kinds* are JSON's names of its type.
+    """
 
     pack: Convert
     unpack: Convert

@@ -1,4 +1,4 @@
-"""The base of the codecs around another, and `Compressed`: payloads as zstd frames."""
+"""The base of the codecs around another, and `Compressed`, which makes payloads zstd frames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.errors import CodecError, requiring
 
 
 class Around(Generic[T]):
-    """A codec that changes the bytes of another: the inner one encodes first, and decodes last."""
+    """A codec that changes the bytes of another. The inner codec encodes first and decodes last."""
 
     codec: Codec[T]
 
@@ -47,7 +47,9 @@ class Around(Generic[T]):
         raise NotImplementedError
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Make a copy around another codec: for values of any type, or for payloads that many jobs share."""
+        """Make a copy around another codec, for values of any type or for payloads that many
+        jobs share.
+        """
         raise NotImplementedError
 
     def encode(self, payload: T, /) -> bytes:
@@ -60,7 +62,7 @@ class Around(Generic[T]):
 
     @cached_property
     def untyped(self) -> Codec[Any]:
-        """A copy for values of any type: results, and follow-ups for other queues."""
+        """A copy for values of any type, such as results and follow-ups for other queues."""
         return self.around(untyped(self.codec))
 
     @cached_property
@@ -75,7 +77,7 @@ class Around(Generic[T]):
 
     @property
     def binds(self) -> bool:
-        """Whether payloads are bound to their queue: read in no other."""
+        """Whether payloads are bound to their queue and can't be read in another."""
         return binds(self.codec)
 
     def bound(self, queue: str, namespace: str = "headrace") -> Codec[Any]:
@@ -114,13 +116,13 @@ class Around(Generic[T]):
         return None if inner is None else inner.ticket(self.opened(data))
 
     def discard(self, ticket: str) -> None:
-        """Delete the payload of this name: its job is done."""
+        """Delete the payload of this name, whose job is done."""
         inner = keeper(self.codec)
         if inner is not None:
             inner.discard(ticket)
 
     def from_text(self, text: str) -> T:
-        """Return the payload that a text stands for: by the inner codec."""
+        """Return the payload that a text stands for, by the inner codec."""
         return cast("T", from_text(self.codec, text))
 
     def inner(self, payload: T) -> bytes:
@@ -182,7 +184,9 @@ class Compressed(Around[T]):
         return frame if looks or len(frame) < len(data) else data
 
     def opened(self, data: bytes) -> bytes:
-        """Decompress a frame; piece by piece if it does not state its size, as it may be huge."""
+        """Decompress a frame. A frame that does not state its size is read piece by piece,
+        because it may be huge.
+        """
         if not data.startswith(MAGIC):
             return data
         decompressor = getattr(self._own, "decompressor", None)

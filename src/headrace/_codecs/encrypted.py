@@ -1,4 +1,4 @@
-"""`Encrypted`: payloads that neither the server nor its other clients can read or change.
+"""`Encrypted` makes payloads that neither the server nor its other clients can read or change.
 
 The envelope: `HRE`, a version byte, one byte with the length of the key's name, that name in UTF-8, 24 bytes of nonce,
 and the ciphertext of XAES-256-GCM (c2sp.org/XAES-256-GCM) with its tag of 16 bytes. Everything before the nonce is
@@ -123,11 +123,13 @@ class Encrypted(Around[T]):
 
     @property
     def binds(self) -> bool:
-        """Whether payloads are bound to their queue: they are."""
+        """True, because payloads are bound to their queue."""
         return True
 
     def bound(self, queue: str, namespace: str = "headrace") -> Encrypted[T]:
-        """Bind the codec to one queue: its payloads open in no other queue, and no other queue's payloads open here."""
+        """Bind the codec to one queue. Its payloads open in no other queue, and foreign payloads
+        do not open here.
+        """
         made = cast("Encrypted[T]", self._with(bound(self.codec, queue, namespace)))
         group = queue.partition("/")[0]
         places = {QUEUE: f"{namespace}\0{queue}".encode(), GROUP: f"{namespace}\0{group}".encode()}
@@ -150,7 +152,7 @@ class Encrypted(Around[T]):
 
     @property
     def repeatable(self) -> bool:
-        """Whether equal payloads become equal bytes: each has a nonce of its own."""
+        """False, because equal payloads get different bytes by their nonces."""
         return False
 
     def encode(self, payload: T, /) -> bytes:

@@ -1,4 +1,6 @@
-"""Codecs of a type: `JSONCodec` and `MsgpackCodec` by msgspec, `PydanticCodec` by pydantic."""
+"""Codecs of a type. `JSONCodec` and `MsgpackCodec` use msgspec, and `PydanticCodec` uses
+pydantic.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ NONE = type(None)
 
 
 def classes(kind: Any) -> tuple[type, ...] | None:
-    """Return the classes whose instances are values of type *kind*; `None` if the type has no such classes.
+    """Return the classes whose instances are values of type *kind*, or `None` if the type has no
+    such classes.
 
     Only decoding checks the items of a container, and the values of a field.
     """
@@ -47,7 +50,7 @@ def require(payload: object, expected: tuple[type, ...] | None, kind: Any) -> No
 
 
 class MsgspecCodec(Generic[A]):
-    """The base of both: a format of msgspec, and the type of the payloads."""
+    """The base of both codecs, with a format of msgspec and the type of the payloads."""
 
     _format: str
     _extra: str
@@ -73,7 +76,9 @@ class MsgspecCodec(Generic[A]):
 
     @cached_property
     def untyped(self) -> MsgspecCodec[Any]:
-        """The codec of the same format for values of any type: results, and follow-ups for other queues."""
+        """A codec of the same format for values of any type, such as results and follow-ups for
+        other queues.
+        """
         return type(self)() if self._checked else self
 
     def encode(self, payload: A, /) -> bytes:
@@ -111,7 +116,8 @@ class MsgspecCodec(Generic[A]):
 
 
 class JSONCodec(MsgspecCodec[A]):
-    """JSON by msgspec (extra `json`): `JSONCodec(T)` takes and gives `T`, checked both ways; `JSONCodec()` any.
+    """JSON by msgspec (extra `json`). `JSONCodec(T)` takes and returns values of type `T`, and
+    checks both. `JSONCodec()` takes any value.
 
     A `T` is a dataclass, an attrs class, a `TypedDict`, a `NamedTuple`, a `msgspec.Struct`, or built of these and
     builtin types: `list[Mail]`, `dict[str, int]`. A union is named twice: `JSONCodec[Mail | None](Mail | None)`.
@@ -122,13 +128,17 @@ class JSONCodec(MsgspecCodec[A]):
 
 
 class MsgpackCodec(MsgspecCodec[A]):
-    """MessagePack by msgspec (extra `msgpack`): like `JSONCodec`, smaller and faster, and bytes stay bytes."""
+    """MessagePack by msgspec (extra `msgpack`). It is like `JSONCodec`, but smaller and faster,
+    and bytes stay bytes.
+    """
 
     _format = "MessagePack"
     _extra = "msgpack"
 
     def from_text(self, text: str) -> A:
-        """Return the payload that a text stands for: JSON, of the type. Raises msgspec's error."""
+        """Return the payload that a text stands for, as JSON of the type. Raises msgspec's
+        error.
+        """
         import msgspec
 
         return cast("A", msgspec.json.decode(text, type=self.type))
@@ -146,7 +156,8 @@ def described(error: Any) -> str:
 
 
 class PydanticCodec(Generic[A]):
-    """JSON by pydantic (extra `pydantic`): `PydanticCodec(Model)` takes and gives `Model`, validated both ways.
+    """JSON by pydantic (extra `pydantic`). `PydanticCodec(Model)` takes and returns a `Model`,
+    and validates both.
 
     It takes models, and all other types of pydantic's `TypeAdapter`. Fields are written by their aliases. A field that
     a model does not write comes back as its default; a `SecretStr` without a serializer of yours is written as
@@ -171,7 +182,9 @@ class PydanticCodec(Generic[A]):
 
     @cached_property
     def untyped(self) -> AnyJSON:
-        """The codec of the same format for values of any type: results, and follow-ups for other queues."""
+        """A codec of the same format for values of any type, such as results and follow-ups for
+        other queues.
+        """
         return AnyJSON()
 
     def encode(self, payload: A, /) -> bytes:

@@ -1,4 +1,5 @@
-"""Stores of large payloads, and `Offloaded`: only a ticket for each payload is in the queue (a claim check).
+"""Stores of large payloads, and `Offloaded`. The queue has only a ticket for each payload (a
+claim check).
 
 The ticket: `HRO1`, the SHA-256 of the stored bytes, and their key in the store, in ASCII.
 """
@@ -25,14 +26,18 @@ KEY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")  # of a store: safe as a f
 
 
 class Store(Protocol):
-    """A store of payloads by key: a directory, a bucket. Called from any thread; it may block."""
+    """A store of payloads by key, such as a directory or a bucket. Any thread may call it, and
+    it may block.
+    """
 
     def put(self, key: str, data: bytes, /) -> object:
         """Store *data* durably. After the return, `get` finds it from everywhere."""
         ...
 
     def get(self, key: str, /) -> bytes:
-        """Return the stored bytes. Raises `KeyError` if there are none. Any other error means: try again later."""
+        """Return the stored bytes. Raises `KeyError` if there are none. Any other error means
+        that the caller should try again later.
+        """
         ...
 
     def delete(self, key: str, /) -> object:
@@ -61,7 +66,7 @@ class DirectoryStore:
         return self.path / key
 
     def put(self, key: str, data: bytes, /) -> None:
-        """Write a file: complete and on disk before it has its name."""
+        """Write a file that is complete and on disk before it gets its name."""
         file = self._file(key)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         half = self.path / f".{secrets.token_hex(8)}.half"
@@ -110,7 +115,8 @@ class DirectoryStore:
         self._file(key).unlink(missing_ok=True)
 
     def sweep(self, older_than: float | timedelta) -> int:
-        """Remove the files that were neither written nor read for *older_than* seconds; return their number.
+        """Remove files that were neither written nor read for *older_than* seconds, and return
+        their number.
 
         Give more time than any job may wait or be kept as a dead letter: its payload would be lost.
         """
@@ -155,17 +161,19 @@ class Offloaded(Around[T]):
         return f"Offloaded({self.codec!r}, {self.store!r}, over={self.over})"
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Return *codec*. Shared payloads stay in Redis: the first job to end would delete them from the store."""
+        """Return *codec*. Shared payloads stay in Redis, because the first job to end would
+        delete them from the store.
+        """
         return codec
 
     @property
     def repeatable(self) -> bool:
-        """Whether equal payloads become equal bytes: each has a key of its own."""
+        """False, because equal payloads get different keys."""
         return False
 
     @property
     def keeps(self) -> bool:
-        """Whether payloads are kept elsewhere: they are."""
+        """True, because payloads are kept elsewhere."""
         return True
 
     def encode(self, payload: T, /) -> bytes:

@@ -1,4 +1,5 @@
-"""The values of steps and signals as they are recorded: by the annotation of a step's function, or by the codec.
+"""The recorded values of steps and signals. A step's annotation or the queue's codec encodes
+them.
 
 A recorded value begins with one byte: `j`: JSON, `b`: bytes, `c`: whatever the queue's codec makes of any value. All
 of them pass through the queue's codec, so that they are compressed, sealed or kept elsewhere as payloads are. A sender
@@ -28,7 +29,9 @@ OBJECT = b"c"
 
 @frozen
 class Recorded:
-    """Writes and reads recorded values with the codec of a queue. *what* names a value in messages."""
+    """Writes and reads recorded values with the codec of a queue. *what* names a value in
+    messages.
+    """
 
     codec: Codec[Any]
 
@@ -40,7 +43,7 @@ class Recorded:
             raise ConfigurationError(f"{what}: {unreadable(_plain(function), error)}") from None
 
     def encoded(self, what: str, value: Any, function: Callable[..., Any] | None = None) -> bytes | None:
-        """Write a value of *function*; `None` stands for no value.
+        """Write a value of *function*, where `None` stands for no value.
 
         Raises `CodecError` for a value that can't be written, `ValueError` for one of more than 64 KiB.
         """

@@ -1,4 +1,6 @@
-"""The parameters of a function: arguments and results travel as JSON, arguments by their names."""
+"""The parameters of a function. Arguments and results travel as JSON, and arguments have their
+names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`Typed`: the codec of a queue for the pages: texts that were typed, and stored payloads that are sent again."""
+"""`Typed`, the codec of a queue for the pages. It takes typed texts, and stored payloads that
+are sent again.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ class Stored:
 
 
 class Typed(Around[Any]):
-    """Encodes texts that are typed: by the inner codec. It reads payloads as they are stored, and stores bytes as they
-    are; but a `Stored` one anew, if the inner codec binds it to its job, or keeps it elsewhere until that job is done.
+    """Encodes typed texts by the inner codec. It reads payloads as stored, and writes bytes
+    unchanged. A `Stored` payload is encoded anew if the inner codec binds it to its job, or
+    keeps it elsewhere until that job is done.
     """
 
     def encode(self, payload: Any, /) -> bytes:
@@ -45,7 +48,7 @@ class Typed(Around[Any]):
         return payload.data
 
     def opened(self, data: bytes) -> bytes:
-        """Return *data*: it is the inner codec's."""
+        """Return *data*, which the inner codec encoded."""
         return data
 
     def decode(self, data: bytes, /) -> Any:
@@ -53,7 +56,7 @@ class Typed(Around[Any]):
         return data
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Return *codec*: results and signals are no texts."""
+        """Return *codec*, because results and signals are no typed texts."""
         return codec
 
     @cached_property

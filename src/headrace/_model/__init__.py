@@ -1,1 +1,1 @@
-"""Values and settings: jobs, queues, flows, policies."""
+"""Values and settings, such as jobs, queues, flows and policies."""

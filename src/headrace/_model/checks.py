@@ -94,8 +94,8 @@ def listed(jobs: Any) -> Sequence[Any]:
 
 
 def limit_batch(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:
-    """Refuse more *jobs* (their fields) than one script may add: *most* jobs, and, except for a single job, *size*
-    bytes.
+    """Refuse more *jobs*, given by their fields, than one script may add. The bounds are *most*
+    jobs and, except for a single job, *size* bytes.
     """
     total = sum(len(field) for fields in jobs for field in fields if not isinstance(field, int))
     if len(jobs) > most or (total > size and len(jobs) > 1):
@@ -123,8 +123,8 @@ def level(value: object, priorities: int) -> int:
 
 
 def delay(value: object) -> str:
-    """Encode a delay for the scripts: '' for none, '+ms' counted from the server's now, '@ms' for a moment of its
-    clock.
+    """Encode a delay for the scripts. It is '' for none, '+ms' counted from the server's now, or
+    '@ms' for a moment of its clock.
     """
     if value is None:
         return ""
@@ -151,7 +151,9 @@ def cause(value: object) -> str | bytes:
 
 
 def attempt(value: object, began: str) -> bytes:
-    """Check a reason, and join it with all that a history keeps of an attempt. *began*: '+ms' before now, or '@ms'."""
+    """Check a reason, and join it with the other values that a history keeps of an attempt.
+    *began* is '+ms' before now, or '@ms'.
+    """
     whole = value if isinstance(value, Cause) else Cause(reason(value))
     parts = whole.reason, whole.traceback, whole.error
     return b"\xff".join([*(reason(part).encode() for part in parts), began.encode()])
@@ -240,8 +242,8 @@ def _explained(function: Callable[..., Any], caller: Callable[..., Any]) -> Call
 
 
 def show_options(kind: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """Show a function's `**options` in its signature: each of *defaults* by its name, annotated as in *kind*, a
-    `TypedDict`. The function itself is left as it is.
+    """Show a function's `**options` in its signature. Each of *defaults* is shown by its name
+    with the annotation of *kind*, a `TypedDict`. The function itself does not change.
     """
 
     def decorate(function: F) -> F:

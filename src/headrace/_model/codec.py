@@ -1,4 +1,6 @@
-"""Payload codecs: the protocol, and the default, raw bytes. The codecs of the extras are in `_codecs`. Never pickle."""
+"""Payload codecs. Here are the protocol and the default, raw bytes. The codecs of the extras are
+in `_codecs`. None is pickle.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from headrace.errors import CodecError, Verdict
 
 
 class Codec(Protocol[A]):
-    """A codec turns payloads of type `T` into bytes and back: `Codec[T]`; a bare `Codec` is any.
+    """A codec turns payloads of type `T` into bytes and back. It is a `Codec[T]`, and a bare
+    `Codec` takes any type.
 
     `encode` may raise any error for a value that is no `T`: nothing is sent then. `decode` may raise any error for
     bytes that it can't read: the job is put aside with its bytes; or `RetryLater`, which delays the job. It may have an

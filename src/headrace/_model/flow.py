@@ -1,5 +1,5 @@
-"""Values of flows: `FlowJob`, which a stage's handler gets; `Next` and `FanOut`, which it may return; `FlowState` of a
-run; and how flows are shown.
+"""Values of flows. A stage's handler gets a `FlowJob` and may return a `Next` or a `FanOut`.
+`FlowState` and the views show runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Attributes = Mapping[str, "str | list[str]"]
 
 @frozen
 class Next:
-    """Returned by a stage's handler: go on to *stage* (one of those it declares), or end here (`None`).
+    """The return value of a stage's handler that goes on to *stage*, which the stage must
+    declare, or ends here (`None`).
 
     *result* takes the place of the stage's result.
     """
@@ -31,7 +32,8 @@ class Next:
 
 @frozen
 class FanOut:
-    """Returned by a stage's handler: wait for *children*, and go on when the last of them has ended.
+    """The return value of a stage's handler that waits for *children*, and goes on when the last
+    of them has ended.
 
     *children*: payloads or `NewJob`s, at most 1,000 and about 1 MiB in all, or one of any size; a `NewJob`'s `id` is
     the child's name among its siblings (no `/`; otherwise its number, from 0), its `queue` the stage it begins in.
@@ -97,7 +99,7 @@ class FlowJob(Job[Any]):
 
     @classmethod
     def of(cls, job: Job[Any], state: FlowState | None) -> FlowJob:
-        """Join *job* with the state of its run; `None` for a job of no run."""
+        """Join *job* with the state of its run. Return `None` for a job without a run."""
         known = (job.id, job.payload, job.queue, job.headers, job.attempt, job.enqueued_at)
         if state is None:
             return cls(*known)
@@ -139,7 +141,9 @@ class FlowState:
 
 @frozen
 class StageView:
-    """A stage of a flow: its `queue`, and the stages to which its jobs go on (`next`) or fan out (`children`)."""
+    """A stage of a flow, with its `queue`. Its jobs go on to the stages in `next`, and fan out
+    to those in `children`.
+    """
 
     name: str
     queue: QueueView
@@ -149,8 +153,8 @@ class StageView:
 
 @frozen
 class FlowView:
-    """A flow, or another group of queues, with its stages in their order; `known`: whether workers have declared it,
-    so that its order is known.
+    """A flow or another group of queues, with its stages in their order. `known` is whether
+    workers have declared it, so that the order is known.
     """
 
     name: str
@@ -160,7 +164,7 @@ class FlowView:
 
 @frozen
 class RunsPage:
-    """Some runs of a flow, in no order; `cursor` is where to go on, empty at the end."""
+    """Some runs of a flow in no order. `cursor` is where to go on, and is empty at the end."""
 
     now: float
     flow: str
@@ -176,8 +180,9 @@ def has_job(state: str) -> bool:
 
 @frozen
 class ChildView:
-    """A child of a run: its `state` and `stage`, as a run has them; `began` with its siblings, and `ended`, both times
-    as far as known. `job`: the state of its job in the queue, where that was read.
+    """A child of a run. Its `state` and `stage` are as in a run. `began` is common to its
+    siblings, and `ended` is its own, both `None` if unknown. `job` is the state of its job in
+    the queue, if that was read.
     """
 
     id: str
@@ -194,7 +199,7 @@ class ChildView:
 
     @property
     def shown(self) -> str:
-        """Its state in one word: of its job, if that was read."""
+        """Its state in one word. If its job was read, it is the job's state."""
         return self.job or ("going on" if self.state == "running" else self.state)
 
     @property
@@ -210,9 +215,10 @@ class ChildView:
 
 @frozen
 class RunView(FlowState):
-    """A run, or a child of one, with the stages that it has `passed`, in this order, and its seconds in each; `took`:
-    seconds in its present or last `stage`. `None`: not known. `parts`: its children, as far as `whole` says all of
-    them. `job`: the state of its job in the queue, while it goes on. `now`: when it was read.
+    """A run or a child of one, with the stages that it has `passed` in this order, and its
+    seconds in each (`None` if unknown). `took` is the seconds in its present or last `stage`.
+    `parts` are its children, and `whole` is whether these are all of them. `job` is the state of
+    its job in the queue while it goes on. `now` is the time of the reading.
     """
 
     passed: Mapping[str, float | None] = field(factory=dict[str, "float | None"])

@@ -1,4 +1,4 @@
-"""The values that cross the public API. Users get frozen ones; none knows a client."""
+"""The values that cross the public API. Users get frozen values that know no client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def shortened(payload: object) -> str:
 
 
 class Escaped(str):
-    """An id that is not UTF-8, in a printable form; `raw` are the bytes by which the server knows it."""
+    """An id that is not UTF-8 in a printable form. `raw` has the bytes by which the server knows
+    it.
+    """
 
     __slots__ = ("raw",)
     raw: bytes
@@ -67,7 +69,9 @@ class Escaped(str):
 
 
 class Anonymous(Escaped):
-    """The id of a job in a sharded queue, enqueued without an id: its entry and the shard's number, `1795-0@7`."""
+    """The id of a job that was enqueued in a sharded queue without an id. It is the entry and
+    the shard's number, as in `1795-0@7`.
+    """
 
     __slots__ = ("shard",)
     shard: int
@@ -117,7 +121,9 @@ def on_wire(name: str) -> str | bytes:
 
 
 class Lost:
-    """Flag of a job that its handler has lost: it was cancelled, deleted, or reclaimed. Truthy from then on."""
+    """Flag of a job that its handler has lost, because it was cancelled, deleted, or reclaimed.
+    It is truthy from then on.
+    """
 
     __slots__ = ("_job",)
 
@@ -135,7 +141,7 @@ class Lost:
         return bool(self)
 
     def set(self) -> None:
-        """Mark the job as lost; called by the worker."""
+        """Mark the job as lost. The worker calls this."""
         object.__setattr__(self._job, "_lost", True)
 
 
@@ -155,7 +161,7 @@ class _Open(Generic[T_co]):
 
 @frozen(eq=False)  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
 class Job(_Open[T_co]):
-    """One unit of work, as a handler sees it: `Job[T]`, of `bytes` by default.
+    """One unit of work for a handler, a `Job[T]` with a payload of `bytes` by default.
 
     `payload` is the value that the queue's codec decoded. `attempt` is 1 the first time and counts deliveries less
     releases. `enqueued_at` is the server's time of the first enqueue, in seconds since the epoch.
@@ -163,18 +169,22 @@ class Job(_Open[T_co]):
 
     @property
     def priority(self) -> int:
-        """Its level: 0 comes first."""
+        """Its level. Level 0 comes first."""
         level = self.headers.get(PRIORITY, "")
         return int(level) if level.isdigit() else 0
 
     @property
     def key(self) -> str | None:
-        """The key of the job, which it shares with related jobs; `None` if it was enqueued without one."""
+        """The key that the job shares with related jobs, or `None` if it was enqueued without
+        one.
+        """
         return self.headers.get(KEY)
 
     @property
     def cost(self) -> float | None:
-        """Its cost, in mean run times of the queue's jobs; `None`: its own run time is measured."""
+        """Its cost in mean run times of the queue's jobs. With `None` its own run time is
+        measured.
+        """
         try:
             cost = float(self.headers[COST])
         except (KeyError, ValueError):  # a foreign producer may write anything
@@ -183,12 +193,14 @@ class Job(_Open[T_co]):
 
     @property
     def shard(self) -> int:
-        """The number of its shard; 0 in a queue that is not sharded."""
+        """The number of its shard, which is 0 in a queue that is not sharded."""
         return getattr(self.queue, "shard", 0)
 
     @property
     def lost(self) -> Lost:
-        """Truthy once the job is no longer its handler's: cancelled, deleted, or reclaimed by a peer."""
+        """Truthy once the job is no longer its handler's, because it was cancelled, deleted, or
+        reclaimed by a peer.
+        """
         return Lost(self)
 
     @overload
@@ -206,7 +218,8 @@ class Job(_Open[T_co]):
     @overload
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, once: Any = False, **kwargs: Any) -> Any:
-        """Run `function(*args, **kwargs)` once in the job's life, and return its value: `await` it in an async handler.
+        """Run `function(*args, **kwargs)` once in the job's life, and return its value. An async
+        handler must `await` it.
 
         The value is recorded under *name*, which is the step's own in this job; each later delivery returns the record,
         and runs nothing. It travels as a task's result does: by the function's annotation, else by the queue's codec,
@@ -222,8 +235,8 @@ class Job(_Open[T_co]):
         return self._taker().step(name, function, args, kwargs, once=once)
 
     def sleep(self, name: str, duration: float | timedelta | datetime, *, release_key: bool = False) -> Any:
-        """End this delivery, and begin the next one when the time has come: then it returns at once. `await` it in an
-        async handler. Steps beside it are recorded first.
+        """End this delivery, and begin the next one when the time has come. The call then
+        returns at once. An async handler must `await` it. Steps beside it are recorded first.
 
         *duration*: seconds, a `timedelta`, or an aware `datetime`. Meanwhile the job has no lease, no slot and no
         worker; `find` and `counts` say `delayed`. It spends no attempt. A job of an `ordered` queue keeps its key,
@@ -236,7 +249,8 @@ class Job(_Open[T_co]):
     def wait_for(
         self, name: str, timeout: float | timedelta | datetime | None = None, *, release_key: bool = False
     ) -> Any:
-        """Return the data of the signal *name*, which `queue.signal` sends: `await` it in an async handler.
+        """Return the data of the signal *name*, which `queue.signal` sends. An async handler
+        must `await` it.
 
         If it has not come, this ends the delivery as `sleep` does, until it comes, or *timeout* has passed (`None`: no
         limit; 0: look once). Then this raises `TimeoutError`, now and in each later delivery. Of several waits and
@@ -246,8 +260,8 @@ class Job(_Open[T_co]):
         return self._taker().wait_for(name, timeout, release_key=release_key)
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Note how far the job has come: *fraction* from 0 to 1, and up to 200 characters. `find`, events and pages
-        show it.
+        """Record the progress of the job as *fraction*, from 0 to 1, and up to 200 characters of
+        *text*. `find`, events and pages show it.
 
         Notes are sent once a second at most, the latest one, and at the end of a handler or lease (progress.lua). Never
         awaited, and never an error of the server's. Raises `TypeError` or `ValueError`.
@@ -295,7 +309,7 @@ def make_job(
 
 @frozen
 class NewJob(Generic[T_co]):
-    """A job to enqueue that has more than a payload: `NewJob[T]`.
+    """A job to enqueue that has more than a payload, a `NewJob[T]`.
 
     `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
     `datetime`. `unique_for` and `if_exists` decide its fate if its id is known: see `Queue.enqueue`. Follow-ups and
@@ -343,8 +357,9 @@ class Cause:
 
 
 class Traceable:
-    """Base of values that may have a trace context, the ticket of a payload that is kept elsewhere, and the seconds
-    that its handler ran. These are attributes, not fields: unset, they cost nothing.
+    """Base of values that may have a trace context, the ticket of an offloaded payload, and the
+    seconds that the handler ran. These are attributes and not fields, so that unset ones cost
+    nothing.
     """
 
     __slots__ = ("ran", "ticket", "trace")
@@ -355,7 +370,7 @@ class Traceable:
 
 @define(eq=False)
 class Claim(Traceable):
-    """A worker's claim on a job until a deadline: the data by which scripts settle it.
+    """A worker's claim on a job until a deadline. Scripts settle the job by its data.
 
     `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry (with `worker` it
     is the fence), `token` grows with every delivery of the job: hand it to your own database to refuse stale writers.
@@ -377,11 +392,13 @@ class Claim(Traceable):
 
     @property
     def began(self) -> str:
-        """When the attempt began, for scripts: '+ms' before now, as measured, or '@ms', the time of the lease."""
+        """When the attempt began, for scripts. It is '+ms' before now if it was measured, or
+        else '@ms', the time of the lease.
+        """
         ran: float | None = getattr(self, "ran", None)
         return f"@{self.leased_at * 1000:.0f}" if ran is None else f"+{max(0.0, ran) * 1000:.0f}"
 
     @property
     def place(self) -> tuple[int, str]:
-        """The shard and the entry: entries of two shards may have the same ID."""
+        """The shard and the entry, because entries of two shards may have the same ID."""
         return self.job.shard, self.entry

@@ -1,4 +1,6 @@
-"""The groups of dead letters: letters of one kind whose reasons differ at most in numbers."""
+"""The groups of dead letters. A group has letters of one kind whose reasons differ at most in
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def common_reason(reason: str) -> str:
 
 
 def reason_key(reason: str, kind: str = "") -> str:
-    """Return the name of the group of dead letters with this *reason*, of jobs of this *kind* ('': without one)."""
+    """Return the name of the group of dead letters with this *reason*, of jobs of this *kind*.
+    The kind '' stands for none.
+    """
     text = f"{common_reason(reason)}\n{kind}" if kind else common_reason(reason)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
@@ -35,7 +39,8 @@ def cause_first(reason: str) -> str:
 
 @frozen
 class DeadGroup:
-    """Dead letters of one `kind` (`None`: without one) whose reasons differ at most in numbers; `key` names it.
+    """Dead letters of one `kind`, or of none (`None`), whose reasons differ at most in numbers.
+    `key` names the group.
 
     `reason` is of the newest letter; `number` counts the letters, `hour` and `day` the letters of the last hour and
     day; `first` and `last` are the times of the oldest and the newest, in seconds of the server's clock. `queues` has

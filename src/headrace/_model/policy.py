@@ -1,4 +1,6 @@
-"""Policies: how fast jobs go out, how failed ones are retried, the fate of a known id, and how durable a write is."""
+"""Policies for the rate of jobs, the retries of failed jobs, the fate of a known id, and the
+durability of writes.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def per(value: object) -> float:
 @names_meant
 @frozen
 class Rate:
-    """A rate limit: *limit* jobs in *per* seconds, by the server's clock, over all workers of the queue.
+    """A rate limit of *limit* jobs in *per* seconds, by the server's clock and over all workers
+    of the queue.
 
     *key*: the name of a header; each of its values has a limit of its own, and jobs without it have none. Without *key*
     the limit is the whole queue's. It is a token bucket of *burst* tokens (default *limit*): so many may start at once
@@ -121,7 +124,8 @@ def _period(value: object) -> int:
 @names_meant
 @frozen
 class Debounce:
-    """A condition of an enqueue: put off a job of the same id that has not begun. `Debounce(5, max_wait=60)`.
+    """A condition of an enqueue that postpones a job of the same id that has not begun. An
+    example is `Debounce(5, max_wait=60)`.
 
     *seconds*: the delay of the job, from each enqueue on. *max_wait*: seconds after its first enqueue by which it is
     due in any case. Both may be a `timedelta`. *replace*: the job also gets the payload, the headers and the priority
@@ -150,7 +154,8 @@ class Debounce:
 @names_meant
 @frozen
 class Throttle:
-    """A condition of an enqueue: add one job of an id, and drop later ones for *seconds*, which may be a `timedelta`.
+    """A condition of an enqueue that adds one job of an id, and drops later ones for *seconds*,
+    which may be a `timedelta`.
 
     The receipt's `outcome` is `added`, then `present` while the job is there, or else `dropped`.
     """
@@ -169,7 +174,7 @@ class Throttle:
 @names_meant
 @frozen
 class Replace:
-    """A condition of an enqueue: replace a job of the same id that has not begun.
+    """A condition of an enqueue that replaces a job of the same id that has not begun.
 
     It gets this payload, these headers, this priority and delay, and goes to the back. The receipt's `outcome` is
     `replaced`; a new job is `added`.
@@ -284,7 +289,8 @@ def staying(claims: Sequence[Claim]) -> Iterator[str]:
 
 
 def conditions(job: NewJob[Any], unique_for: float | None) -> dict[str, int]:
-    """Check the conditions of a job, and return them in ms, as the script takes them. *unique_for*: the queue's.
+    """Check the conditions of a job, and return them in ms for the script. *unique_for* is the
+    queue's.
 
     Raises `ValueError` for conditions that need an id, `TypeError` for a value that is no condition.
     """
@@ -308,14 +314,18 @@ def conditions(job: NewJob[Any], unique_for: float | None) -> dict[str, int]:
 
 @frozen
 class Durability:
-    """The places where a write must be before its call returns: replicas, and the primary's disk."""
+    """The places that must have a write before its call returns. They are replicas, and the
+    primary's disk.
+    """
 
     replicas: int = 0
     fsync: bool = False
 
     @classmethod
     def of(cls, value: object) -> Durability | None:
-        """Read "replicas:1", "fsync" or "replicas:1,fsync". Raises `ValueError` or `TypeError` for anything else."""
+        """Read "replicas:1", "fsync" or "replicas:1,fsync". Raises `ValueError` or `TypeError`
+        for anything else.
+        """
         if value is None or isinstance(value, cls):
             return value
         if not isinstance(value, str):

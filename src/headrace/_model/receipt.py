@@ -1,4 +1,4 @@
-"""`Receipt` and `AsyncReceipt`: values that say how an enqueue went, and know where to ask for the job's result."""
+"""`Receipt` and `AsyncReceipt` are outcomes of an enqueue that can ask for the job's result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class Source(Protocol):
 
 
 class Sourced:
-    """Base of values that know the source of their result. It is no field: not compared, shown or pickled."""
+    """Base of values that know the source of their result. The source is no field, so it is not
+    compared, shown or pickled.
+    """
 
     __slots__ = ("_source",)
     _source: Source
@@ -46,9 +48,10 @@ class _OpenReceipt(Sourced, Generic[R_co]):
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome in a word. `added`. `present`: the id is taken, and its job stays as it is. `replaced`: this job
-        takes the place of a job that had not begun. `moved`: the job is now due later. `dropped`: this job came too
-        soon after another.
+        """The outcome in a word. With `added` the job is new. With `present` the id is taken,
+        and its job stays as it is. With `replaced` this job takes the place of a job that had
+        not begun. With `moved` the job is now due later. With `dropped` this job came too soon
+        after another.
         """
         return "added" if self.added else self._known
 
@@ -86,7 +89,8 @@ def source_of(receipt: BaseReceipt[Any]) -> Any:
 
 
 class Receipt(BaseReceipt[R_co]):
-    """The outcome of an enqueue: the job's `id`, whether it was `added`, and in a word its `outcome`.
+    """The outcome of an enqueue. It has the job's `id`, whether it was `added`, and in a word
+    its `outcome`.
 
     `added=False`: a job of that id is in the queue already, and was left as it is, unless `outcome` says otherwise.
     """
@@ -105,7 +109,8 @@ class Receipt(BaseReceipt[R_co]):
 
 
 class AsyncReceipt(BaseReceipt[R_co]):
-    """The outcome of an enqueue: the job's `id`, whether it was `added`, and in a word its `outcome`.
+    """The outcome of an enqueue. It has the job's `id`, whether it was `added`, and in a word
+    its `outcome`.
 
     Equal to a `Receipt` that says the same. `added=False`: a job of that id is in the queue already, and was left as it
     is, unless `outcome` says otherwise. May be awaited itself, for its

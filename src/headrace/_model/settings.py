@@ -1,4 +1,4 @@
-"""Validated options; durations are float seconds. A bad one is refused here, before anything is sent."""
+"""Validated options. Durations are float seconds. A bad option is refused before a call is sent."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def _in_words(value: object) -> str:
 
 
 class BatchOptions(TypedDict, total=False):
-    """Keyword arguments that become `QueueSettings`: the options of a batch handler. `Queue` explains them."""
+    """Keyword arguments that become `QueueSettings`. These are the options of a batch handler,
+    which `Queue` explains.
+    """
 
     lease: float | timedelta
     max_attempts: int | None
@@ -108,14 +110,14 @@ class BatchOptions(TypedDict, total=False):
 
 
 class HandlerOptions(BatchOptions, total=False):
-    """Keyword arguments that become `QueueSettings`: the options of a handler."""
+    """Keyword arguments that become `QueueSettings`. These are the options of a handler."""
 
     result_ttl: float | timedelta
     ordered: bool
 
 
 class QueueOptions(HandlerOptions, total=False):
-    """Keyword arguments that become `QueueSettings`: the options of a queue."""
+    """Keyword arguments that become `QueueSettings`. These are the options of a queue."""
 
     timeout: float | timedelta
     max_waiting: int | None

@@ -1,4 +1,5 @@
-"""The shards of a group's queues: the range of keys of each shard, and the tag that puts it into its own slot.
+"""The shards of a group's queues. A shard has a range of keys, and a tag that puts it into its
+own slot.
 
 Pure, and fixed: all clients, in any language, come to the same shard for a key. Only the state of a shard changes, and
 its number is never used again: to have more or fewer shards, new shards take over from old ones.
@@ -48,9 +49,10 @@ class Sealed(Exception):
 
 @frozen
 class ShardRow:
-    """One shard in the table: its number, the salt of its tag, the first and the last checksum of its keys, its state:
-    `open`; or `sealing`, and its successors `opening`, while the number of shards changes; then `draining`: it takes
-    nothing new any more.
+    """One shard in the table. It has its number, the salt of its tag, the first and the last
+    checksum of its keys, and its state. The state is `open`. While the number of shards changes,
+    it is `sealing`, and its successors are `opening`. Then it is `draining` and takes no new
+    jobs.
     """
 
     number: int
@@ -251,10 +253,11 @@ def apart(name: str) -> tuple[str, int | None]:
 
 @frozen
 class Shard:
-    """One shard of a queue: its `number`, the checksums of the keys that are its own (`first` to `last`, of CRC-32),
-    the hash `slot` of its keys, the address of the `node` that serves it (`None`: not known), its `counts`, and its
-    `state`: `open`, or, after a change of their number, `draining`: it takes no new jobs, and goes when it has none.
-    Meanwhile it is `sealing`, and its successors are `opening`.
+    """One shard of a queue. It has its `number`, its `counts`, and the checksums of its keys,
+    `first` to `last` of CRC-32. `slot` is the hash slot of its keys, and `node` the address of
+    the node that serves it (`None` if unknown). Its `state` is `open`, or `draining` after a
+    change of their number, until it has no jobs. During the change it is `sealing`, and its
+    successors are `opening`.
     """
 
     number: int
@@ -268,8 +271,9 @@ class Shard:
 
 @frozen
 class Resharding:
-    """The state of a change of the number of shards: jobs go to *shards* shards now; so many older ones are *draining*,
-    in which *left* jobs of the queue are, dead letters included. It is `done` when these have left the table.
+    """The state of a change of the number of shards. New jobs go to *shards* shards. *draining*
+    older shards still have *left* jobs of the queue, dead letters included. It is `done` when
+    these have left the table.
     """
 
     shards: int

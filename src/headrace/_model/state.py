@@ -1,4 +1,4 @@
-"""Values that describe a queue: counts, jobs' states, workers, schedules, repairs."""
+"""Values that describe a queue, such as counts, jobs' states, workers, schedules and repairs."""
 
 from __future__ import annotations
 
@@ -47,12 +47,14 @@ class Counts:
 
     @property
     def later(self) -> int:
-        """Jobs whose turn comes later: delayed ones, and blocked ones."""
+        """The number of jobs whose turn comes later, which are delayed and blocked ones."""
         return self.delayed + self.blocked
 
     @property
     def lost(self) -> int:
-        """Jobs that are missing by the law of conservation; not 0 only if foreign commands removed or added entries."""
+        """The number of jobs that are missing by the law of conservation. It is not 0 only if
+        foreign commands removed or added entries.
+        """
         gone = self.completed + self.cancelled + self.deleted + self.dead_trimmed
         return self.enqueued - gone - self._here
 
@@ -63,7 +65,7 @@ def summed(some: Iterable[Counts]) -> Counts:
 
 @frozen
 class Repairs:
-    """Counts of repaired damage, by kind; true if there was any.
+    """Counts of repaired damage by kind. The value is true if there was any.
 
     Pending entries without a job were `dangling` and are dropped; jobs in no consumer's pending list were `stranded`
     and are parked, in front. Delayed jobs and suspended runs without a due time were `undated` and are due now; due
@@ -90,7 +92,7 @@ class Repairs:
 
     @property
     def total(self) -> int:
-        """The sum of all: 0 if nothing was broken."""
+        """The sum of all counts, which is 0 if nothing was broken."""
         return sum(astuple(self))
 
     def __bool__(self) -> bool:
@@ -102,7 +104,9 @@ class Repairs:
 
 @frozen
 class Place:
-    """The place of a child when its parent left a stage of a flow: its last `stage`, and its `state` as a run's."""
+    """The place of a child when its parent left a stage of a flow. It has the child's last
+    `stage`, and its `state` as in a run.
+    """
 
     id: str
     stage: str
@@ -111,7 +115,7 @@ class Place:
 
 @frozen
 class Children:
-    """The children for which a flow's job has waited: of a queue that keeps a `history`.
+    """The children for which a flow's job has waited, in a queue that keeps a `history`.
 
     It counts children that have `completed`, have `failed` and were `cancelled`, and has the `places` of the first
     children, 16 KiB of them.
@@ -131,7 +135,7 @@ class Children:
 
 @frozen
 class Attempt:
-    """An attempt at a job that has ended: of a queue that keeps a `history`.
+    """An attempt at a job that has ended, in a queue that keeps a `history`.
 
     `began` and `ended` are the server's times, in seconds; `began` is `None` where it is not known. `error` is the path
     of the exception's class, such as `builtins.ValueError`, and `None` for an attempt that completed the job, or whose
@@ -150,19 +154,19 @@ class Attempt:
 
     @property
     def failed(self) -> bool:
-        """Whether it neither completed the job, nor was suspended."""
+        """Whether it neither completed the job nor was suspended."""
         return bool(self.reason or self.error)
 
     @property
     def took(self) -> float | None:
-        """The seconds that it took; `None` where it is not known when it began."""
+        """The seconds that it took, or `None` if its begin is unknown."""
         return None if self.began is None else max(0.0, self.ended - self.began)
 
 
 @frozen
 class JobState(Generic[T_co]):
-    """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead; or, if its queue keeps a
-    `history`, completed, cancelled or deleted.
+    """A job and its state. `state` is waiting, parked, leased, delayed, blocked or dead. In a
+    queue that keeps a `history` it may be completed, cancelled or deleted.
 
     `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones
     and to runs that wait for a signal up to that moment, `worker` and `since` (of the death) to dead ones. `reason`
@@ -199,18 +203,20 @@ class JobState(Generic[T_co]):
 
     @property
     def overcome(self) -> bool:
-        """Whether `reason` tells of an attempt before the last delivery: that one was suspended."""
+        """Whether `reason` belongs to an attempt before the last delivery, which was suspended."""
         last = self.deliveries - 1 if self.state == "leased" else 0
         return self.suspended or any(one.suspended and one.number == last for one in self.attempts)
 
     @property
     def began(self) -> float | None:
-        """The server's time, in seconds, when the first of its `attempts` began; `None`: it is not known."""
+        """The server's time, in seconds, when the first of its `attempts` began, or `None` if
+        unknown.
+        """
         return self.attempts[0].began if self.attempts else None
 
     @property
     def ended(self) -> float | None:
-        """The server's time of its end, in seconds; `None` if it has not ended."""
+        """The server's time of its end, in seconds, or `None` if it has not ended."""
         return self.since if self.state in ENDS else None
 
     @property
@@ -220,15 +226,18 @@ class JobState(Generic[T_co]):
 
     @property
     def enqueued_at(self) -> float | None:
-        """The server's time of the first enqueue, in seconds since the epoch; `None`: it is not known."""
+        """The server's time of the first enqueue, in seconds since the epoch, or `None` if
+        unknown.
+        """
         return self.job.enqueued_at or None
 
 
 @frozen
 class WorkerFacts:
-    """Facts that a worker reports every ten seconds while it is active: its machine (`host`), the versions of headrace
-    and Python, its process (`pid`), its resident memory in bytes (0: not known), and how many jobs of the queue it
-    runs at a time (`slots`). `at` is the server's time of the report, in seconds.
+    """Facts that a worker reports every ten seconds while it is active. They are its machine
+    (`host`), the versions of headrace and Python, its process (`pid`), its resident memory in
+    bytes (0 if unknown), and how many jobs of the queue it runs at a time (`slots`). `at` is the
+    server's time of the report, in seconds.
     """
 
     host: str
@@ -242,8 +251,8 @@ class WorkerFacts:
 
 @frozen
 class OtherTerms:
-    """Terms that a worker declares while its queue has others: the `structure` in words, '' for none, and `since` when
-    it differs, in server seconds.
+    """Terms that a worker declares while its queue has others. `structure` has them in words,
+    with '' for none, and `since` is the server's time of the difference, in seconds.
     """
 
     structure: str
@@ -252,7 +261,8 @@ class OtherTerms:
 
 @frozen
 class WorkerState:
-    """A registered worker of a queue: alive until `deadline` (server seconds) unless it beats again.
+    """A registered worker of a queue. It is alive until `deadline` (server seconds) unless it
+    sends another heartbeat.
 
     `facts` are there if it reported some in the last day, and `asked` is the request of an operator: `quiet`, `stop`
     or empty. `differs`: it declares other terms than the queue has, and obeys the queue's.

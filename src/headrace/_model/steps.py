@@ -1,4 +1,4 @@
-"""Values of runs: the steps, sleeps and waits that a job's handler has recorded."""
+"""Values of runs. They are the steps, sleeps and waits that a job's handler has recorded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class Step:
 
 @frozen
 class Progress:
-    """The progress of a job: a `fraction` from 0 to 1, a `text` of its handler, and the server's time of the note."""
+    """The progress of a job. It has a `fraction` from 0 to 1, a `text` of its handler, and the
+    server's time of the record.
+    """
 
     fraction: float
     text: str
@@ -53,9 +55,10 @@ class Progress:
 
 @frozen
 class Record:
-    """A record of a run as it is kept. Times are ms of the server's clock; `ended` 0: not yet; `due` 0: never.
-    `traced`: the `traceparent` of the delivery that a sleep or wait has ended, '' if it had none. `by`, `sent`: of a
-    signal. `omitted`: the bytes of a value that a history has left out.
+    """A record of a run as the server keeps it. Times are ms of the server's clock, where
+    `ended` is 0 before the end and `due` is 0 for never. `traced` is the `traceparent` of the
+    delivery that a sleep or wait has ended, or ''. `by` and `sent` belong to a signal. `omitted`
+    is the number of bytes of a value that a history has left out.
     """
 
     number: int
@@ -118,8 +121,8 @@ def step_name(value: object, what: str = "name", of: str = "a step") -> str:
 
 
 def moment(what: str, value: object, now: float) -> str:
-    """Return when a sleep or wait ends, in the form of scripts: '' never, '+ms' from now, '@ms' at a moment. *now*: the
-    server's clock, in seconds.
+    """Return when a sleep or wait ends, in the form of scripts. It is '' for never, '+ms' from
+    now, or '@ms' for a moment. *now* is the server's clock, in seconds.
 
     Raises `TypeError` or `ValueError` for a duration that is negative or no number, a naive `datetime`, or an end after
     the year 9999.

@@ -1,4 +1,6 @@
-"""The terms of a queue: whose jobs come next, and how many run at once. Bad ones are refused before a call is sent."""
+"""The terms of a queue decide which jobs come next, and how many run at once. Bad terms are
+refused before a call is sent.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def _some(name: str, value: Mapping[Any, object]) -> Mapping[Any, object]:
 @names_meant
 @frozen
 class Limit:
-    """A limit of concurrency: at most *limit* leased jobs at a time, over all workers of the queue.
+    """A limit of concurrency. At most *limit* jobs are leased at a time, over all workers of the
+    queue.
 
     *key*: the name of a header, or of a task's argument; each of its values has a limit of its own, and jobs without it
     have none. Without *key* the limit is the whole queue's.
@@ -123,7 +126,7 @@ def limits(value: object) -> tuple[Limit, ...]:
 
 
 def fair(value: object) -> str | None:
-    """Check the path of `fair`: one header, or two that are joined by `/`."""
+    """Check the path of `fair`, which is one header, or two that are joined by `/`."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -163,7 +166,9 @@ def weights(value: object) -> Weights:
 
 @frozen
 class Terms:
-    """The terms that a program declares. A queue has one `structure`; the numbers follow the latest declaration."""
+    """The terms that a program declares. A queue has one `structure`. Its numbers follow the
+    latest declaration.
+    """
 
     path: tuple[str, ...]
     weights: Weights = field(hash=False)  # there may be many, and each lease call looks terms up
@@ -183,7 +188,9 @@ class Terms:
 
     @classmethod
     def of(cls, fair: str | None, weights: Weights, limits: Sequence[Limit], rates: Sequence[Rate]) -> Terms | None:
-        """Join the options of a queue; `None` for a queue without terms. Raises `ConfigurationError`."""
+        """Join the options of a queue. Return `None` for a queue without terms. Raises
+        `ConfigurationError`.
+        """
         if weights and fair is None:
             raise ConfigurationError("weights: they are of the values of fair=, which is missing")
         if fair is None and not limits:
@@ -197,7 +204,7 @@ class Terms:
         return cls(path, weights, tuple(limits), tuple(keys))
 
     def declared(self) -> dict[str, str]:
-        """Map the options to their values in words, as far as given: they are compared, and shown."""
+        """Map the given options to their values in words, for comparisons and views."""
         own = [f"{most} of {one.key} {value}" for one in self.limits for value, most in sorted(one.each.items())]
         words = {
             "fair": "/".join(self.path),
@@ -209,7 +216,9 @@ class Terms:
 
 
 def value_of(path: Sequence[str], headers: Mapping[str, str]) -> Value:
-    """Return the values that a job with these *headers* has of the headers in *path*; `None` for a missing one."""
+    """Return a job's values of the headers in *path*, from its *headers*. A missing header has
+    `None`.
+    """
     return tuple(map(headers.get, path))
 
 
@@ -227,7 +236,9 @@ def _word(name: str) -> str:
 
 @frozen
 class Structure:
-    """The keys of the terms of a queue, as the server has them in words: the path of `fair`, and the keys of limits."""
+    """The keys of a queue's terms, as the server has them in words. They are the path of `fair`
+    and the keys of limits.
+    """
 
     text: str = ""
     path: tuple[str, ...] = ()
@@ -237,7 +248,7 @@ class Structure:
 
     @classmethod
     def read(cls, text: str) -> Structure:
-        """Read a structure; '' is of a queue without terms, as are words that are none."""
+        """Read a structure. An empty or unreadable text means a queue without terms."""
         if (found := _STRUCTURE.fullmatch(text)) is None:
             return cls()
         path, limits, rates = found.groups()
@@ -282,7 +293,8 @@ def in_words(structure: str) -> str:
 
 @frozen
 class Share:
-    """The share of one value of `fair`: its `running` and `waiting` jobs, and how long jobs waited for their lease.
+    """The share of one value of `fair`. It has its `running` and `waiting` jobs, and how long
+    jobs waited for their lease.
 
     `value` has a text for each header of `fair`, `None` for a missing one. `p50` and `p95` are the dwells of its jobs,
     in seconds, about; `None` if none was leased yet. `used`: seconds of the workers' time, each minute ago counts half.
@@ -303,7 +315,7 @@ class Share:
 
     @property
     def name(self) -> str:
-        """The value in words, as `acme/ada`; `-` for a missing header."""
+        """The value in words, such as `acme/ada`. A missing header is `-`."""
         return "/".join("-" if part is None else part for part in self.value)
 
     def __add__(self, other: Share) -> Share:
@@ -350,8 +362,8 @@ def parameters(names: Iterable[str], arguments: Mapping[str, Any]) -> Iterator[t
 
 @frozen
 class SlotView:
-    """A value of a limit's header: `taken` slots are of leased jobs with it; `waits`: other jobs wait for one.
-    `places`: its limit, if it has one of its own.
+    """A value of a limit's header. `taken` is the number of its slots that leased jobs hold.
+    `waits` is whether other jobs wait for one. `places` is its own limit, if it has one.
     """
 
     value: str
@@ -362,8 +374,8 @@ class SlotView:
 
 @frozen
 class LimitView:
-    """A limit by the header `key`, with `places` for each value, and the ten `values` that have taken the most. `more`:
-    there are values that were not looked at.
+    """A limit by the header `key`, with `places` for each value, and the ten `values` that have
+    taken the most slots. `more` is whether there are other values.
     """
 
     key: str
@@ -374,9 +386,9 @@ class LimitView:
 
 @frozen
 class Tenants:
-    """The values between which a queue is `fair`, by the headers `fair`, with the `shares` of the busiest, and its
-    declared limits: pairs of a header (`None`: of the whole queue) and a number of jobs. `leased` jobs run now. `slots`
-    are of the limits by a header.
+    """The values between which a queue is `fair`, by the headers `fair`, with the `shares` of
+    the busiest. `limits` are pairs of a header (`None` for the whole queue) and a number of
+    jobs. `leased` jobs run now. `slots` belong to the limits by a header.
     """
 
     queue: str
@@ -407,7 +419,9 @@ class Tenants:
 
     @property
     def most(self) -> int | None:
-        """The number of jobs of one value that may run, if a limit has the header of `fair`; else `None`."""
+        """The number of jobs of one value that may run, if a limit has the header of `fair`, or
+        else `None`.
+        """
         return next((limit for key, limit in self.limits if self.fair == (key,)), None)
 
 

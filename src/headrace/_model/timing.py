@@ -1,4 +1,5 @@
-"""Times at which recurring jobs are due. Pure arithmetic: the present is an argument, and comes from the server.
+"""Times at which recurring jobs are due. This is pure arithmetic. The present is an argument
+that comes from the server.
 
 Moments are whole milliseconds since the epoch. A tick is a moment at which a job is due. An interval counts from its
 first tick, so that it never drifts. A cron expression is read as Debian's cron does (by cronsim), in a time zone. Where
@@ -29,7 +30,7 @@ SCHEDULES_AT_MOST = 1000  # schedules of one queue
 
 @frozen
 class Timing:
-    """The rhythm of a schedule: a tick every *every* ms, or by *cron* in *zone*."""
+    """The rhythm of a schedule. A tick comes every *every* ms, or by *cron* in *zone*."""
 
     every: int = 0
     cron: str = ""
@@ -67,7 +68,7 @@ class Timing:
         return f"every {self.every}" if self.every else f"cron {self.zone} {self.cron}"
 
     def after(self, moment: int, anchor: int) -> int:
-        """Return the first tick after *moment*; *anchor* is any tick."""
+        """Return the first tick after *moment*, where *anchor* is any tick."""
         if self.every:
             return anchor + ((moment - anchor) // self.every + 1) * self.every
         return next(self._cron(moment))
@@ -141,7 +142,7 @@ PREFIX = "tasks/"  # prefix of the names of schedules that tasks declare
 
 @frozen
 class Recurring:
-    """A schedule that code declares: `schedule`'s arguments."""
+    """A schedule that code declares. Its fields are the arguments of `schedule`."""
 
     name: str
     timing: Timing

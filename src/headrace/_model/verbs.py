@@ -1,4 +1,6 @@
-"""The verbs that change a queue: command line, pages and terminal take their lists from this table."""
+"""The verbs that change a queue. The command line, the pages and the terminal take their lists
+from this table.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ BULK = {name: verb.states for name, verb in VERBS.items() if verb.states}
 
 @frozen
 class Bulk:
-    """Step of a bulk action: the numbers of jobs that were `looked` at, that `matched`, and that are `done`.
+    """Step of a bulk action. `looked`, `matched` and `done` are numbers of jobs.
 
     `cursor` is where to go on, empty at the end.
     """

@@ -300,8 +300,8 @@ def error_type(error: BaseException) -> str:
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """Return *error* if it counts as a failure. A suspended run does not, nor a verdict, but for
-    `DeadLetter`.
+    """Return *error* if it counts as a failure. Of suspended runs and verdicts, only
+    `DeadLetter` does.
     """
     return None if isinstance(error, (Verdict, RunSuspended)) and not isinstance(error, DeadLetter) else error
 

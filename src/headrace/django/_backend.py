@@ -62,8 +62,8 @@ def outbox_of(options: Options, queue: Queue[bytes]) -> Any:
 
 
 class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """Runs Django's tasks as jobs, by `"BACKEND": "headrace.django.TaskBackend"` in an entry of
-    `TASKS`.
+    """Runs Django's tasks as jobs. An entry of `TASKS` names it as its `BACKEND`, by the path
+    `headrace.django.TaskBackend`.
 
     Each name of `QUEUES` is a queue of that name. Commands: `manage.py headrace_worker` runs tasks. Options are
     described in docs/how-to/use-in-django.md; wrong ones are errors of `manage.py check`, and a `ConfigurationError` of
@@ -237,7 +237,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     # -- checks --------------------------------------------------------------------------------------
 
     def check(self, **_: Any) -> Iterator[Any]:
-        """Yield what is wrong with the settings, for `manage.py check`."""
+        """Yield the faults of the settings for `manage.py check`."""
         checks: Any = import_module("django.core.checks")
         where = f"TASKS[{self.alias!r}]"
         try:

@@ -1,4 +1,6 @@
-"""The worker of a process of `manage.py headrace_worker`, made of what the command has left in the environment."""
+"""The worker of a process of `manage.py headrace_worker`. The command's environment has its
+options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`inbox`, by which effects of a job are committed with a row that says so, and so happen once."""
+"""`inbox` commits the effects of a job with a row that records them, so that they happen once."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ENDED = ("completed", "cancelled", "deleted")  # states of jobs that have left t
 
 @frozen
 class Moment:
-    """A line of a job's timeline: an event at `at` (`None`: the time is not known)."""
+    """A line of a job's timeline, with an event at `at` (`None` if the time is unknown)."""
 
     at: float | None
     what: str = field(repr=shortened)
@@ -80,7 +80,7 @@ class JobView:
 
     @property
     def counted(self) -> str:
-        """The word for one of its `attempts`: a run has deliveries."""
+        """The word for one of its `attempts`. A run has deliveries."""
         return "delivery" if self.is_run else "attempt"
 
     @property
@@ -90,14 +90,16 @@ class JobView:
 
     @property
     def ended(self) -> bool:
-        """Whether it has left the queue: completed, cancelled or deleted. A history may have kept its payload."""
+        """Whether it was completed, cancelled or deleted and has left the queue. A history may
+        have kept its payload.
+        """
         return self.state in ENDED
 
 
 @frozen
 class JobsPage:
-    """A page of the jobs of a queue in one state; `cursor` is where to go on, empty at the end. `looked`: the number of
-    jobs that were read for it.
+    """A page of the jobs of a queue in one state. `cursor` is where to go on, and is empty at
+    the end. `looked` is the number of jobs that were read for it.
     """
 
     now: float
@@ -110,7 +112,8 @@ class JobsPage:
 
 @frozen
 class KindView:
-    """The jobs of one kind (`None`: without one) that ended of late: their `number`, the `dead` among them.
+    """The jobs of one kind, or of none (`None`), that ended of late. `number` counts them, and
+    `dead` the dead ones among them.
 
     `run` and `wait` are the 50th and the 95th percentile, in seconds, of how long their last attempts took, and of how
     long they waited for their first; `None` where that is not known of any.

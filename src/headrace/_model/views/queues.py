@@ -18,8 +18,8 @@ RELAY_DEAD_AFTER_S = 60.0  # seconds: four reports of a relay are missing
 
 @frozen
 class ShardView:
-    """A shard of a queue: its `number`, its `counts` of one instant, the age in seconds of its oldest job that is next
-    (`lag`), and whether it is `paused`.
+    """A shard of a queue. It has its `number`, its `counts` of one instant, the age in seconds
+    of the oldest job that is next (`lag`), and whether it is `paused`.
     """
 
     number: int
@@ -30,9 +30,10 @@ class ShardView:
 
 @frozen
 class OutboxView:
-    """The rows that wait in a queue's SQL outbox, as the `relay` of this name reported `age` seconds ago: how many
-    (10,000 at most are counted), the seconds since the `oldest` was written, how many are `refused`, and `why`: the
-    position and the reason of the first of these.
+    """The waiting rows in a queue's SQL outbox, as the `relay` of this name reported `age`
+    seconds ago. `rows` counts 10,000 of them at most, `oldest` is the seconds since the oldest
+    was written, and `refused` is the number of refused ones. `why` has the position and the
+    reason of the first refused row.
     """
 
     relay: str
@@ -46,7 +47,7 @@ class OutboxView:
 
     @property
     def dead(self) -> bool:
-        """Whether the relay has neither reported for a minute nor ended in good order."""
+        """Whether the relay has neither reported for a minute nor ended properly."""
         return not self.ended and self.age > RELAY_DEAD_AFTER_S
 
     @property
@@ -67,9 +68,10 @@ def program_name(registration: str) -> str:
 
 @frozen
 class QueueView:
-    """A queue in an overview: `counts` of one instant, the age in seconds of the oldest job that is next (`lag`), and
-    the jobs a second that were `enqueued` and `completed` in the last minute, as far as this reader has looked
-    (`rates`, empty at first). Of a sharded queue (`shards`) the counts are sums, of an instant for each shard.
+    """A queue in an overview. It has its `counts` of one instant, and the age in seconds of the
+    oldest job that is next (`lag`). `rates` are the jobs a second that were `enqueued` and
+    `completed` in the last minute, from the looks of this reader, and are empty at first. For a
+    sharded queue (`shards`) the counts are sums, of an instant for each shard.
     """
 
     name: str
@@ -93,14 +95,16 @@ class QueueView:
 
     @property
     def balanced(self) -> bool:
-        """Whether the laws hold: every job that was enqueued is present, or has left as it should; and where slots of
-        `fair` or `limits` are taken, each is of a leased job.
+        """Whether the laws hold. Every enqueued job is present or has left properly. In a queue
+        with `fair` or `limits`, each taken slot belongs to a leased job.
         """
         return not self.imbalance
 
     @property
     def imbalance(self) -> str:
-        """The law that is broken: `2 missing`, `2 too many`, `3 slots of 2 leased jobs`; empty while both hold."""
+        """The law that is broken, such as `2 missing`, `2 too many` or `3 slots of 2 leased
+        jobs`. It is empty while both hold.
+        """
         c = self.counts
         if c.lost:
             return f"{abs(c.lost)} {'missing' if c.lost > 0 else 'too many'}"
@@ -127,8 +131,8 @@ class QueueView:
 
 @frozen
 class Totals:
-    """Sums over queues: jobs in each state, the jobs a second that came and were done (`None`: not known yet), the
-    longest `lag`, and the workers that are alive.
+    """Sums over queues. They are the jobs in each state, the jobs a second that came and were
+    done (`None` if not yet known), the longest `lag`, and the number of live workers.
     """
 
     waiting: int
@@ -144,7 +148,7 @@ class Totals:
 
     @property
     def later(self) -> int:
-        """Jobs whose turn comes later: delayed ones, and blocked ones."""
+        """The number of jobs whose turn comes later, which are delayed and blocked ones."""
         return self.delayed + self.blocked
 
     @classmethod
@@ -166,9 +170,9 @@ class Totals:
 
 @frozen
 class ServerFacts:
-    """The server, or the fullest primary of a cluster, as INFO tells it: its name and version, its address without
-    secrets, the bytes that it uses and may use (`maxmemory`, 0: no limit), and how many commands it has refused for
-    lack of memory (`refused`).
+    """The server, or the fullest primary of a cluster, by its INFO. It has the name and version,
+    the address without secrets, the bytes that are used and allowed (`maxmemory`, 0 for no
+    limit), and how many commands were refused for lack of memory (`refused`).
     """
 
     name: str
@@ -205,7 +209,8 @@ class Attention:
 
 @frozen
 class Overview:
-    """All queues of a namespace at the time `now`, by name; `broken` says why others can't be read.
+    """All queues of a namespace by name, at the time `now`. `broken` has the reasons why others
+    can't be read.
 
     `whole` once all keys of the server have been scanned: that takes several steps, so that no step holds up a large
     server. `attention` lists the facts that need attention, the worst first. `server` is `None` if INFO is refused.
@@ -264,7 +269,9 @@ class QueuePage:
 
     @property
     def tenants(self) -> Tenants | None:
-        """The values between which the queue is fair, and its limits; `None` for a queue without either."""
+        """The values between which the queue is fair, and its limits, or `None` for a queue
+        without either.
+        """
         if "terms" not in self.declared:
             return None
         return Tenants.of(self.queue.name, self.declared, self.shares, self.queue.counts.leased, self.slots)
@@ -300,7 +307,9 @@ class TrendPoint:
 
 @frozen
 class Trends:
-    """Counts that a queue had, oldest first; `kept`: whether the queue is declared with `trends=True`."""
+    """Earlier counts of a queue, oldest first. `kept` is whether the queue is declared with
+    `trends=True`.
+    """
 
     now: float
     queue: str

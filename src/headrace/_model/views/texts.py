@@ -19,7 +19,9 @@ LINE_CHARACTERS = 160  # characters of a text that are shown in a list
 
 @frozen
 class Payload:
-    """A payload as it may be shown: `kind` is text, json or hex; `size` bytes there are, `cut` if not all is shown."""
+    """A payload as it may be shown. `kind` is text, json or hex. `size` is its number of bytes,
+    and `cut` is whether a part is left out.
+    """
 
     kind: str
     text: str = field(repr=shortened)
@@ -80,7 +82,9 @@ def readable(data: bytes) -> tuple[str, str]:
 
 
 def text_of(value: Any) -> tuple[str, str]:
-    """Return the kind of a decoded payload, and its text: bytes as `readable` has them, all else as JSON."""
+    """Return the kind and the text of a decoded payload. Bytes are shown as by `readable`, and
+    other values as JSON.
+    """
     if isinstance(value, (bytes, bytearray)):
         return readable(bytes(value))
     if isinstance(value, str):

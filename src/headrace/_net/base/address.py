@@ -232,7 +232,7 @@ OPENED: WeakSet[Connected] = WeakSet()  # queues and flows with connections
 
 
 class Unpicklable:
-    """The base of objects that can't go to another process, nor be copied."""
+    """The base of objects that can't be copied or sent to another process."""
 
     __slots__ = ()
     _instead: ClassVar[str] = "make one of its own in each process, from its name and URL"

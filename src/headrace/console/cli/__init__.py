@@ -30,7 +30,9 @@ def main() -> None:
 
 
 def _read_arguments() -> None:
-    """Decode the arguments as UTF-8, as ids and payloads on the server are, whatever the locale is."""
+    """Decode the arguments as UTF-8 in any locale, because ids and payloads on the server are
+    UTF-8.
+    """
     for place, argument in enumerate(sys.argv):
         with suppress(UnicodeError):  # bytes of another encoding stay as the locale reads them
             sys.argv[place] = os.fsencode(argument).decode()

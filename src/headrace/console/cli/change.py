@@ -389,7 +389,7 @@ def redeclare(
     none: Annotated[bool, typer.Option("--none", help="Take all terms off.")] = False,
     in_json: Json = False,
 ) -> None:
-    """Change the terms of a queue: its shares and limits.
+    """Change the shares and limits of a queue.
 
     The given terms replace all that it has, at once, whatever its workers declare. They count until all workers that
     live now have been replaced; `doctor` names workers that declare others. Rate limits stay.
@@ -410,7 +410,9 @@ _EACH = re.compile(r",(.*?):([0-9]+)(?=,|$)", re.DOTALL)
 
 
 def _limit(text: str, per_shard: bool) -> Limit:
-    """Read a limit such as `20`, `tenant=5`, or `tenant=20,free:2`. Raises `ConfigurationError`."""
+    """Read a limit such as `20`, `tenant=5`, or `tenant=20,free:2`. Raises `ConfigurationError`
+    for any other text.
+    """
     found = _LIMIT.fullmatch(text)
     if found is None or re.search(r"=[0-9]+,", found["key"] or ""):  # such as tenant=20,free=2
         raise ConfigurationError(

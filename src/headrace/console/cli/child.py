@@ -160,7 +160,7 @@ def follow(number: int) -> socket.socket:
 
 
 def load(target: str) -> Worker | AsyncWorker:
-    """Import a worker, or tasks, by MODULE:NAME. Raises `ConfigurationError` if there is none."""
+    """Import a worker or tasks by MODULE:NAME. Raises `ConfigurationError` if there is none."""
     module, path = module_of(target, "worker")
     try:
         worker: Any = worker_of(reduce(getattr, path.split("."), module))

@@ -49,7 +49,7 @@ def list_letters(
     limit: Limit = None,
     in_json: Jsonl = False,
 ) -> None:
-    """List dead letters, oldest first; or groups of them, newest first."""
+    """List dead letters, oldest first, or groups of them, newest first."""
     if groups:
         require(client, name, namespace)
         with Inspector(client=client, namespace=namespace) as inspector:

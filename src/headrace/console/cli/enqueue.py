@@ -268,7 +268,7 @@ def enqueue(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Add jobs: the arguments, or the lines of a file.
+    """Add jobs from the arguments or from the lines of a file.
 
     Without arguments and --file they are the lines of standard input. Put -- before payloads that begin with a dash.
 

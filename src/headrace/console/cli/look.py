@@ -495,7 +495,7 @@ def events(
 
 @on_server
 def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
-    """Examine a server: version, settings, rights.
+    """Examine the version, the settings and the rights of a server.
 
     Version, role, cluster mode, eviction, losses by a power cut, scripts on a stream and Pub/Sub in scripts with this
     user, WAITAOF, replicas, clock. On a cluster each primary is examined.

@@ -87,7 +87,7 @@ def add(
 @group.command()
 @on_queue
 def remove(queue: Queue, names: Some, in_json: Json = False) -> None:
-    """End schedules; jobs that they have enqueued stay."""
+    """End schedules. Jobs that they have enqueued stay."""
     _each(queue, names, queue.admin.unschedule, "removed", "", in_json)
 
 
@@ -103,7 +103,7 @@ def _each(
 @group.command()
 @on_queue
 def run(queue: Queue, schedule: One, in_json: Json = False) -> None:
-    """Enqueue the job of a schedule now; its next tick stays."""
+    """Enqueue the job of a schedule now. Its next tick stays."""
     job = queue.admin.run_schedule(schedule)
     if job is None:
         missing(1, 1, f"no such schedule in {queue.name}")

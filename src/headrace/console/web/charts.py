@@ -117,8 +117,8 @@ def draw(
 
 
 def _round_up(value: float, least: float) -> float:
-    """Return the next of 1, 2, 4, 6, 8, 10, … for the top of an axis, so that its middle has a
-    short label, too.
+    """Return the next of 1, 2, 4, 6, 8, 10, … for the top of an axis. The middle of the axis
+    then has a short label too.
     """
     value = max(value, least)
     if value <= 0:
