@@ -471,7 +471,6 @@ own_shape = lru_cache(256)(shape)  # by a value's own type
 
 
 def either(members: Sequence[Any]) -> Any:
-    """Return the union of types."""
     return reduce(lambda one, other: one | other, members)
 
 

@@ -139,9 +139,9 @@ CONTENT_BYTES = 256 << 20  # of a payload, compressed or not
 class Compressed(Around[T]):
     """Compresses another codec's bytes to one zstd frame, if that is smaller (extra `zstd`).
 
-    *level*: of zstd, 1-22. *threshold*: bytes below which nothing is compressed. Smaller payloads are stored unchanged,
-    so this codec also reads payloads that were enqueued without it. A payload of more than *most* bytes is refused, and
-    so is a frame that would become more.
+    *level* is zstd's, 1-22. Payloads of fewer than *threshold* bytes are stored unchanged, so this
+    codec also reads payloads that were enqueued without it. A payload of more than *most* bytes is
+    refused, and so is a frame that would become more.
     """
 
     @overload

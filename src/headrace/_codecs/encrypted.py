@@ -91,12 +91,13 @@ def checked(keys: object) -> dict[str, bytes]:
 class Encrypted(Around[T]):
     """Another codec's bytes, encrypted and authenticated by AES-256-GCM (extra `encryption`).
 
-    *keys*: 32 bytes each, by name; the first encrypts, all decrypt. To rotate: add the new key last everywhere, then
-    put it first, and remove the old one when no job has its name any more. Ids, headers and queue names are not
-    encrypted.
+    *keys* are 32 bytes each, by name. The first encrypts, and all decrypt. To rotate, add the new
+    key last everywhere, then put it first, and remove the old one when no job has its name any
+    more. Ids, headers and queue names are not encrypted.
 
-    A payload opens only in the queue and namespace that it was sealed for, and, if its producer gave the job an id,
-    only as the payload of that job. *unbound*: also open payloads of the old form, which are bound to nothing.
+    A payload opens only in the queue and namespace that it was sealed for. If its producer gave the
+    job an id, it opens only as the payload of that job. With *unbound* the codec also opens
+    payloads of the old form, which are bound to nothing.
     """
 
     @overload

@@ -38,7 +38,6 @@ def classes(kind: Any) -> tuple[type, ...] | None:
 
 
 def name(kind: Any) -> str:
-    """Spell *kind* in a message."""
     plain = isinstance(kind, type) and get_origin(kind) is None
     return str(kind.__qualname__ if plain else kind)
 
@@ -119,8 +118,9 @@ class JSONCodec(MsgspecCodec[A]):
     """JSON by msgspec (extra `json`). `JSONCodec(T)` takes and returns values of type `T`, and
     checks both. `JSONCodec()` takes any value.
 
-    A `T` is a dataclass, an attrs class, a `TypedDict`, a `NamedTuple`, a `msgspec.Struct`, or built of these and
-    builtin types: `list[Mail]`, `dict[str, int]`. A union is named twice: `JSONCodec[Mail | None](Mail | None)`.
+    A `T` is a dataclass, an attrs class, a `TypedDict`, a `NamedTuple`, or a `msgspec.Struct`. It
+    may be built of these and builtin types, such as `list[Mail]` or `dict[str, int]`. A union is
+    named twice, as in `JSONCodec[Mail | None](Mail | None)`.
     """
 
     _format = "JSON"
@@ -159,9 +159,9 @@ class PydanticCodec(Generic[A]):
     """JSON by pydantic (extra `pydantic`). `PydanticCodec(Model)` takes and returns a `Model`,
     and validates both.
 
-    It takes models, and all other types of pydantic's `TypeAdapter`. Fields are written by their aliases. A field that
-    a model does not write comes back as its default; a `SecretStr` without a serializer of yours is written as
-    asterisks.
+    It takes models, and all other types of pydantic's `TypeAdapter`. Fields are written by their
+    aliases. A field that a model does not write comes back as its default. A `SecretStr` without
+    your own serializer is written as asterisks.
     """
 
     @overload

@@ -1,7 +1,7 @@
 """Stores of large payloads, and `Offloaded`. The queue has only a ticket for each payload (a
 claim check).
 
-The ticket: `HRO1`, the SHA-256 of the stored bytes, and their key in the store, in ASCII.
+A ticket is `HRO1`, the SHA-256 of the stored bytes, and their key in the store, in ASCII.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class DirectoryStore:
         """Remove files that were neither written nor read for *older_than* seconds, and return
         their number.
 
-        Give more time than any job may wait or be kept as a dead letter: its payload would be lost.
+        Give more time than any job may wait or be kept as a dead letter. Otherwise its payload
+        would be lost.
         """
         before = time.time() - seconds("older_than", older_than, zero=False)
         swept = 0
@@ -136,12 +137,13 @@ STORE_RETRY_S = 5.0  # seconds after which a job is tried again whose payload it
 
 
 class Offloaded(Around[T]):
-    """Keeps another codec's bytes in a store if there are more than *over* bytes. The queue then has a ticket for them.
+    """Keeps another codec's bytes in a store if there are more than *over* bytes. The queue then
+    has a ticket for them.
 
-    A payload is in the store before its job is in the queue, and is deleted by the client that completes the job.
-    Payloads of jobs that were cancelled, purged, trimmed, or never enqueued stay: sweep them. While the store is away,
-    jobs wait for it; a payload that is not there any more makes a dead letter. Results, schedules' payloads and
-    follow-ups in other queues stay in Redis.
+    A payload is in the store before its job is in the queue. The client that completes the job
+    deletes it. Payloads of jobs that were cancelled, purged, trimmed, or never enqueued stay until
+    a sweep. While the store is away, its jobs wait. A payload that is not there any more makes a
+    dead letter. Results, schedules' payloads and follow-ups in other queues stay in Redis.
     """
 
     @overload

@@ -1,9 +1,10 @@
 """The recorded values of steps and signals. A step's annotation or the queue's codec encodes
 them.
 
-A recorded value begins with one byte: `j`: JSON, `b`: bytes, `c`: whatever the queue's codec makes of any value. All
-of them pass through the queue's codec, so that they are compressed, sealed or kept elsewhere as payloads are. A sender
-that does not know the codec, such as the command line, writes `j`: codecs that read JSON themselves read it as well.
+A recorded value begins with one byte. It is `j` for JSON, `b` for bytes, or `c` for the output of
+the queue's codec, which takes any value. All of them pass through the queue's codec, so that they
+are compressed, sealed or kept elsewhere like payloads. A sender that does not know the codec, such
+as the command line, writes `j`. Codecs that read JSON themselves read it as well.
 """
 
 from __future__ import annotations

@@ -171,7 +171,6 @@ def _enclosing(function: Any) -> dict[str, Any]:
 def _take(
     parameter: Parameter, convert: Callable[[Any], Any], value: Any, args: list[Any], options: dict[str, Any]
 ) -> None:
-    """Add the value of a parameter to the arguments of a call."""
     if parameter.kind is Parameter.VAR_POSITIONAL:
         args += map(convert, must_be(list, value, "an array"))
     elif parameter.kind is Parameter.VAR_KEYWORD:

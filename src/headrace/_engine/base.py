@@ -229,7 +229,6 @@ class BaseEngine(ABC):
             self._events[id(owner)].append(_ConditionalEvent(event, WAKE_IF[name], owner) if name in WAKE_IF else event)
 
     def wake(self, consumer: object = None) -> None:
-        """Wake the roles of *consumer*, or all."""
         for event in self._events.get(id(consumer), self._all):
             event.set()
         if isinstance(consumer, Consumer) and consumer.shared is not None:

@@ -20,11 +20,13 @@ class Codec(Protocol[A]):
     """A codec turns payloads of type `T` into bytes and back. It is a `Codec[T]`, and a bare
     `Codec` takes any type.
 
-    `encode` may raise any error for a value that is no `T`: nothing is sent then. `decode` may raise any error for
-    bytes that it can't read: the job is put aside with its bytes; or `RetryLater`, which delays the job. It may have an
-    attribute `untyped`: the codec of the same format for values of any type, for results, and for follow-ups in other
-    queues. By a method `holds(type) -> bool`, if it has one, a worker warns of annotated results that it can't encode.
-    By a method `from_text(str) -> T`, the pages read payloads that are typed; without one, by `decode`, in UTF-8.
+    `encode` may raise any error for a value that is no `T`. No call is sent then. `decode` may
+    raise any error for bytes that it can't read. The job is then quarantined with its bytes. If it
+    raises `RetryLater`, the job is delayed. An optional attribute `untyped` is the codec of the
+    same format for values of any type. It serves results, and follow-ups in other queues. An
+    optional method `holds(type) -> bool` lets a worker warn of annotated results that it can't
+    encode. An optional method `from_text(str) -> T` reads payloads that are typed on the pages.
+    Without it `decode` reads them in UTF-8.
     """
 
     def encode(self, payload: A, /) -> bytes:
@@ -80,7 +82,6 @@ def grouped(codec: Any) -> Any:
 
 
 def binds(codec: Any) -> bool:
-    """Tell whether *codec* binds payloads to their queues."""
     return bool(getattr(codec, "binds", False))
 
 

@@ -30,11 +30,12 @@ ENDS = ("completed", "dead", "cancelled", "deleted")  # after these a job has it
 class Event:
     """Something that happened to a job.
 
-    `kind` is added, leased, completed, retried, released, dead, cancelled, deleted, reclaimed, promoted (a delayed job
-    is due), redriven or progress. `id` is the job's, or `None` when the whole queue was deleted. `at` is the server's
-    time, in seconds. `worker` leased the job or settled it, where the script knows; of a reclaimed job it is the worker
-    that lost it. `reason` says why a job was retried or is dead, at most 500 bytes of it; of a progress it is the
-    fraction and the text.
+    `kind` is added, leased, completed, retried, released, dead, cancelled, deleted, reclaimed,
+    promoted (a delayed job is due), redriven or progress. `id` is the job's, or `None` when the
+    whole queue was deleted. `at` is the server's time, in seconds. `worker` leased the job or
+    settled it, if the script knows it. For a reclaimed job it is the worker that lost it. `reason`
+    says why a job was retried or is dead, in at most 500 bytes. For a progress it is the fraction
+    and the text.
     """
 
     kind: str

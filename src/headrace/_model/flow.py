@@ -35,13 +35,15 @@ class FanOut:
     """The return value of a stage's handler that waits for *children*, and goes on when the last
     of them has ended.
 
-    *children*: payloads or `NewJob`s, at most 1,000 and about 1 MiB in all, or one of any size; a `NewJob`'s `id` is
-    the child's name among its siblings (no `/`; otherwise its number, from 0), its `queue` the stage it begins in.
-    *stage*: where the others begin; needed unless the stage declares exactly one in `children=`. *join*: where
-    to go on; otherwise the stage's default.
+    *children* are payloads or `NewJob`s. They are at most 1,000 and about 1 MiB in all, or one of
+    any size. The `id` of a `NewJob` is the child's name among its siblings. It has no `/`, and
+    otherwise the name is its number, from 0. The `queue` of a `NewJob` is the stage where it
+    begins. The other children begin in *stage*, which is needed unless the stage declares exactly
+    one in `children=`. *join* is the stage to go on to, by default the stage's own.
 
-    *failed*: the reaction to a child that died or was cancelled. `"fail"`: when all children have ended, the parent
-    dies, too. `"cancel"`: the first failure also cancels the siblings. `"continue"`: go on with the other results.
+    *failed* is the reaction to a child that died or was cancelled. With `"fail"` the parent dies
+    when all children have ended. With `"cancel"` the first failure also cancels the siblings. With
+    `"continue"` the parent goes on with the other results.
     """
 
     children: Iterable[Any] = field(repr=shortened)
@@ -52,9 +54,9 @@ class FanOut:
 
 
 class Results(Mapping[str, Any]):
-    """Results by name, each of which is decoded as it is read.
+    """Results by name. Each is decoded when it is read.
 
-    Reading one that does not decode raises `CodecError`; the others can be read all the same.
+    Reading a result that does not decode raises `CodecError`. The others can still be read.
     """
 
     __slots__ = ("_data", "_decode")
@@ -86,10 +88,10 @@ class Results(Mapping[str, Any]):
 class FlowJob(Job[Any]):
     """A `Job` as the handler of a flow's stage sees it.
 
-    `attributes` belong to the run. `results` are the results of earlier stages, by stage (a child sees its parents',
-    too). After a fan-out `children` has the results of the children that completed, by name (`None` for one
-    without a result), and `failed` the names of the others. The flow's codec decodes results; without one
-    they are bytes.
+    `attributes` belong to the run. `results` are the results of earlier stages, by stage. A child
+    also sees its parents' results. After a fan-out `children` has the results of the completed
+    children by name, with `None` for one without a result. `failed` has the names of the others.
+    The flow's codec decodes results. Without a codec they are bytes.
     """
 
     attributes: Attributes = field(default=NOTHING, repr=shortened)
@@ -115,10 +117,11 @@ class FlowJob(Job[Any]):
 class FlowState:
     """A run of a flow, or one of its children, by its `id`.
 
-    `state` is running, blocked (it waits for children), completed, failed (dead, until it is redriven) or cancelled,
-    and `stage` where that is, or was. The rest is as in `FlowJob`; `pending` children have not ended yet.
-    `started_at` and `ended_at` are the run's, in server seconds. `reason` says why it has failed, as its dead letter
-    does, at most 500 bytes of it; or why it was cancelled, if not by its own `cancel`.
+    `state` is running, blocked (it waits for children), completed, failed (dead, until it is
+    redriven) or cancelled. `stage` is where it is or was. `pending` is the number of children that
+    have not ended yet. `started_at` and `ended_at` are the run's times, in server seconds. `reason`
+    says why it has failed, as its dead letter does, in at most 500 bytes. If something other than
+    its own `cancel` cancelled it, `reason` says why. The other fields are as in `FlowJob`.
     """
 
     id: str

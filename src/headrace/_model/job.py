@@ -221,16 +221,17 @@ class Job(_Open[T_co]):
         """Run `function(*args, **kwargs)` once in the job's life, and return its value. An async
         handler must `await` it.
 
-        The value is recorded under *name*, which is the step's own in this job; each later delivery returns the record,
-        and runs nothing. It travels as a task's result does: by the function's annotation, else by the queue's codec,
-        or as JSON. An exception is recorded by nothing: it ends the delivery, and the step runs again with the next
-        one. *once*: the beginning is recorded, too, before it runs; a step that was begun and has no end raises
-        `InDoubt`, and never runs again. Steps may run side by side.
+        The value is recorded under *name*, which no other step of this job has. Each later delivery
+        returns the record without a run. The value is encoded like a task's result, by the
+        function's annotation, else by the queue's codec, or as JSON. An exception is not recorded.
+        It ends the delivery, and the step runs again in the next one. With *once* the beginning is
+        recorded before the run. A step that was begun and has no end then raises `InDoubt`, and
+        never runs again. Steps may run side by side.
 
-        Raises `RunLost` if the job is not this handler's any more, `ConfigurationError` for a name that was taken
-        before, `CodecError` for a value that can't be recorded, `ValueError` for one of more than 64 KiB, or beyond
-        1 MiB or 1,000 records of the job. One script (step.lua, 20 µs); a later delivery reads all records with its
-        first step (steps.lua).
+        Raises `RunLost` if the job is not this handler's any more, `ConfigurationError` for a name
+        that was taken before, `CodecError` for a value that can't be recorded, and `ValueError` for
+        a value of more than 64 KiB, or beyond 1 MiB or 1,000 records of the job. One script
+        (step.lua, 20 µs). The first step of a later delivery reads all records (steps.lua).
         """
         return self._taker().step(name, function, args, kwargs, once=once)
 
@@ -238,11 +239,12 @@ class Job(_Open[T_co]):
         """End this delivery, and begin the next one when the time has come. The call then
         returns at once. An async handler must `await` it. Steps beside it are recorded first.
 
-        *duration*: seconds, a `timedelta`, or an aware `datetime`. Meanwhile the job has no lease, no slot and no
-        worker; `find` and `counts` say `delayed`. It spends no attempt. A job of an `ordered` queue keeps its key,
-        unless *release_key*. Raises `RunSuspended`, a `BaseException`, to leave the handler: let it pass. Raises
-        `ValueError` for a duration that is negative, or ends after the year 9999; else as `step`. wait.lua and
-        suspend.lua, 20 µs each.
+        *duration* is seconds, a `timedelta`, or an aware `datetime`. Meanwhile the job has no
+        lease, no slot and no worker. `find` and `counts` say `delayed`. The job spends no attempt.
+        A job of an `ordered` queue keeps its key, unless *release_key*. Raises `RunSuspended`, a
+        `BaseException`, to leave the handler. Do not catch it. Raises `ValueError` for a duration
+        that is negative or ends after the year 9999, and otherwise the errors of `step`. wait.lua
+        and suspend.lua, 20 µs each.
         """
         return self._taker().sleep(name, duration, release_key=release_key)
 
@@ -252,10 +254,12 @@ class Job(_Open[T_co]):
         """Return the data of the signal *name*, which `queue.signal` sends. An async handler
         must `await` it.
 
-        If it has not come, this ends the delivery as `sleep` does, until it comes, or *timeout* has passed (`None`: no
-        limit; 0: look once). Then this raises `TimeoutError`, now and in each later delivery. Of several waits and
-        sleeps side by side, the first that is over begins the next delivery. Meanwhile the job is `blocked`. Raises
-        `CodecError` if the data does not decode; else as `sleep`. wait.lua and suspend.lua, 20 µs each.
+        If the signal has not come, the call ends the delivery as `sleep` does, until the signal
+        comes or *timeout* has passed. With `None` there is no limit, and with 0 the call looks
+        once. After the timeout it raises `TimeoutError`, now and in each later delivery. Of several
+        waits and sleeps side by side, the first that is over begins the next delivery. Meanwhile
+        the job is `blocked`. Raises `CodecError` if the data does not decode, and otherwise the
+        errors of `step`. wait.lua and suspend.lua, 20 µs each.
         """
         return self._taker().wait_for(name, timeout, release_key=release_key)
 
@@ -311,10 +315,11 @@ def make_job(
 class NewJob(Generic[T_co]):
     """A job to enqueue that has more than a payload, a `NewJob[T]`.
 
-    `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
-    `datetime`. `unique_for` and `if_exists` decide its fate if its id is known: see `Queue.enqueue`. Follow-ups and
-    schedules take neither. `key` groups jobs that belong together; in a sharded queue they are in one shard. `cost` is
-    for queues with `fair=`: the job counts as so many jobs of the mean run time, and is not measured.
+    `queue` is only for follow-ups (`then=`), and is a queue of the same group. `delay` is seconds,
+    a `timedelta`, or an aware `datetime`. `unique_for` and `if_exists` decide its fate if its id is
+    known, as in `Queue.enqueue`. Follow-ups and schedules take neither. `key` groups jobs that
+    belong together. In a sharded queue they are in one shard. `cost` is for queues with `fair=`.
+    The job then counts as so many jobs of the mean run time, and is not measured.
     """
 
     payload: T_co = field(repr=shortened)
@@ -372,11 +377,13 @@ class Traceable:
 class Claim(Traceable):
     """A worker's claim on a job until a deadline. Scripts settle the job by its data.
 
-    `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry (with `worker` it
-    is the fence), `token` grows with every delivery of the job: hand it to your own database to refuse stale writers.
-    `duration` is seconds, or `None` for the worker's own; `leased_at` the server's time, in seconds. `named`: the job
-    was enqueued with an id, which becomes free at its end. (Such an id may equal the name of the entry.) `size` is the
-    number of bytes of its fields. `deaths` counts the holders of a suspect that have died; of any other job it is 0.
+    `entry` is the stream entry that carries the job now. `count` is Redis's delivery count of that
+    entry, and together with `worker` it is the fence. `token` grows with every delivery of the job.
+    Hand it to your own database to refuse stale writers. `duration` is seconds, or `None` for the
+    worker's own. `leased_at` is the server's time, in seconds. `named` is whether the job was
+    enqueued with an id, which becomes free at its end. Such an id may equal the name of the entry.
+    `size` is the number of bytes of its fields. `deaths` counts the dead holders of a suspect, and
+    is 0 for any other job.
     """
 
     job: Job[Any]

@@ -42,9 +42,10 @@ class DeadGroup:
     """Dead letters of one `kind`, or of none (`None`), whose reasons differ at most in numbers.
     `key` names the group.
 
-    `reason` is of the newest letter; `number` counts the letters, `hour` and `day` the letters of the last hour and
-    day; `first` and `last` are the times of the oldest and the newest, in seconds of the server's clock. `queues` has
-    the number of letters by queue, and `examples` the queues and ids of the newest 20.
+    `reason` belongs to the newest letter. `number` counts the letters. `hour` and `day` count the
+    letters of the last hour and day. `first` and `last` are the times of the oldest and the newest,
+    in seconds of the server's clock. `queues` has the number of letters by queue. `examples` has
+    the queues and ids of the newest 20.
     """
 
     key: str
@@ -66,9 +67,11 @@ class DeadGroup:
 
 @frozen
 class DeadPage:
-    """The dead letters of some queues in groups, the newest first. `seen` of `all` were looked at, the newest.
+    """The dead letters of some queues in groups, the newest first. The newest `seen` of `all`
+    were looked at.
 
-    `queue` is their queue; '' if several were asked for. `jobs` are the letters of one group, if one was asked for.
+    `queue` is their queue, or '' if several were asked for. `jobs` are the letters of one group, if
+    one was asked for.
     """
 
     now: float

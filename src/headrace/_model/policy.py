@@ -44,14 +44,16 @@ class Rate:
     """A rate limit of *limit* jobs in *per* seconds, by the server's clock and over all workers
     of the queue.
 
-    *key*: the name of a header; each of its values has a limit of its own, and jobs without it have none. Without *key*
-    the limit is the whole queue's. It is a token bucket of *burst* tokens (default *limit*): so many may start at once
-    after a quiet time, and then one every `per / limit` seconds.
+    *key* is the name of a header. Each of its values has its own limit, and jobs without the header
+    have none. Without *key* the limit is the whole queue's. It is a token bucket of *burst* tokens
+    (default *limit*). After a quiet time so many jobs may start at once, and then one every `per /
+    limit` seconds.
 
-    In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one shard. Any other limit
-    needs *per_shard*: each of S shards admits `limit / S`, and *burst* is divided, too, but one at least; so jobs that
-    lie in few shards are admitted more slowly. While the number of shards changes, old shards admit their shares in
-    addition to the new ones, until they are drained.
+    In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one
+    shard. Any other limit needs *per_shard*. Each of S shards then admits `limit / S`. *burst* is
+    divided too, but is at least one, so jobs in few shards are admitted more slowly. While the
+    number of shards changes, old shards admit their shares in addition to the new ones, until they
+    are drained.
     """
 
     limit: int
@@ -127,9 +129,10 @@ class Debounce:
     """A condition of an enqueue that postpones a job of the same id that has not begun. An
     example is `Debounce(5, max_wait=60)`.
 
-    *seconds*: the delay of the job, from each enqueue on. *max_wait*: seconds after its first enqueue by which it is
-    due in any case. Both may be a `timedelta`. *replace*: the job also gets the payload, the headers and the priority
-    of the latest enqueue. The receipt's `outcome` is `moved`, or `replaced`; a new job is `added`.
+    *seconds* is the delay of the job, from each enqueue on. *max_wait* is the number of seconds
+    after its first enqueue by which it is due in any case. Both may be a `timedelta`. With
+    *replace* the job also gets the payload, the headers and the priority of the latest enqueue. The
+    receipt's `outcome` is `moved` or `replaced`. For a new job it is `added`.
     """
 
     seconds: float | timedelta
@@ -176,8 +179,8 @@ class Throttle:
 class Replace:
     """A condition of an enqueue that replaces a job of the same id that has not begun.
 
-    It gets this payload, these headers, this priority and delay, and goes to the back. The receipt's `outcome` is
-    `replaced`; a new job is `added`.
+    The job gets this payload, these headers, this priority and delay, and goes to the back. The
+    receipt's `outcome` is `replaced`. For a new job it is `added`.
     """
 
     @property
@@ -217,16 +220,18 @@ def _on(value: On | None) -> On:
 class Retry:
     """A policy for retrying failures of a handler, in tenacity's own strategy objects.
 
-    *attempts*: deliveries in all, after which the job is a dead letter (`None`: no end). If only one of *attempts* and
-    `max_attempts` is given, it sets both. *wait*: any `wait_*` object, or seconds; without, exponential backoff with
-    jitter from 1 s to 1 h, with which 20 attempts take about eight hours. *stop*: any `stop_*` object, asked besides
-    *attempts*. *retry*: any `retry_if_*` object; an exception it does not accept makes a dead letter at once. They are
-    asked with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and
-    `idle_for`.
+    *attempts* is the number of deliveries in all, after which the job is a dead letter. `None`
+    means no end. If only one of *attempts* and `max_attempts` is given, it sets both. *wait* is any
+    `wait_*` object, or seconds. The default is an exponential backoff with jitter from 1 s to 1 h,
+    with which 20 attempts take about eight hours. *stop* is any `stop_*` object, and is asked
+    besides *attempts*. *retry* is any `retry_if_*` object. An exception that it does not accept
+    makes a dead letter at once. They are asked with a state that has `attempt_number`, `outcome`,
+    `seconds_since_start` (since the first enqueue) and `idle_for`.
 
-    *on*: a map from exception types to a verdict: `DeadLetter`, `Release`, `Complete`, `RetryLater(seconds)`, or a
-    function from the exception to one of these, or to `None` for no verdict. It is asked before all others; of several
-    types that fit, the nearest base class counts.
+    *on* is a map from exception types to verdicts. A verdict is `DeadLetter`, `Release`,
+    `Complete`, `RetryLater(seconds)`, or a function from the exception to one of these, or to
+    `None` for no verdict. The map is asked before all others. Of several types that fit, the
+    nearest base class counts.
     """
 
     attempts: int | None = ATTEMPTS

@@ -73,7 +73,6 @@ class BaseReceipt(_OpenReceipt[R_co]):
 
 
 def is_receipt(value: object) -> TypeGuard[BaseReceipt[Any]]:
-    """Tell whether *value* is a receipt, of either colour."""
     return isinstance(value, BaseReceipt)
 
 
@@ -92,17 +91,19 @@ class Receipt(BaseReceipt[R_co]):
     """The outcome of an enqueue. It has the job's `id`, whether it was `added`, and in a word
     its `outcome`.
 
-    `added=False`: a job of that id is in the queue already, and was left as it is, unless `outcome` says otherwise.
+    With `added=False` a job of that id is in the queue already. It was left as it is, unless
+    `outcome` says otherwise.
     """
 
     __slots__ = ()
 
     def result(self, timeout: float | timedelta | None = None) -> R_co:
-        """Wait until the job has ended, *timeout* seconds at most, and return its result, decoded.
+        """Wait until the job has ended, for *timeout* at most, and return its decoded result.
 
-        `None` if it was completed without one, or has ended so long ago that nothing is known of it. Raises
-        `JobFailed` as soon as it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time (0: does not
-        wait), `CodecError` for a result that the queue's codec can't read. See `Queue.result`.
+        *timeout* is seconds, and 0 does not wait. The result is `None` if the job was completed
+        without one, or ended so long ago that nothing is known of it. Raises `JobFailed` as soon as
+        it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time, and
+        `CodecError` for a result that the queue's codec can't read. See `Queue.result`.
         """
         found: R_co = self._ask(timeout)
         return found
@@ -112,18 +113,19 @@ class AsyncReceipt(BaseReceipt[R_co]):
     """The outcome of an enqueue. It has the job's `id`, whether it was `added`, and in a word
     its `outcome`.
 
-    Equal to a `Receipt` that says the same. `added=False`: a job of that id is in the queue already, and was left as it
-    is, unless `outcome` says otherwise. May be awaited itself, for its
-    result: `await asyncio.gather(*receipts)`.
+    It equals a `Receipt` that says the same. With `added=False` a job of that id is in the queue
+    already. It was left as it is, unless `outcome` says otherwise. A receipt may be awaited itself
+    for its result, as in `await asyncio.gather(*receipts)`.
     """
 
     __slots__ = ()
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:
-        """Wait until the job has ended, *timeout* seconds at most, and return its result, decoded.
+        """Wait until the job has ended, for *timeout* at most, and return its decoded result.
 
-        `None` if it was completed without one, or has ended so long ago that nothing is known of it. Raises `JobFailed`
-        as soon as it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time (0: does not wait),
+        *timeout* is seconds, and 0 does not wait. The result is `None` if the job was completed
+        without one, or ended so long ago that nothing is known of it. Raises `JobFailed` as soon as
+        it is dead, cancelled or deleted, `TimeoutError` if it has not ended in time, and
         `CodecError` for a result that the queue's codec can't read. See `AsyncQueue.result`.
         """
         found: R_co = await self._ask(timeout)

@@ -1,8 +1,9 @@
 """The shards of a group's queues. A shard has a range of keys, and a tag that puts it into its
 own slot.
 
-Pure, and fixed: all clients, in any language, come to the same shard for a key. Only the state of a shard changes, and
-its number is never used again: to have more or fewer shards, new shards take over from old ones.
+The functions are pure and fixed, so that all clients in any language find the same shard for a key.
+Only the state of a shard changes. Its number is never used again. To have more or fewer shards, new
+shards take over from old ones.
 """
 
 from __future__ import annotations
@@ -62,7 +63,6 @@ class ShardRow:
     state: ShardState = field(default="open", eq=False)
 
     def tag(self, group: str) -> str:
-        """Return the hash tag of the shard's keys."""
         return f"{group}~{self.number}.{self.salt}"
 
     def row(self) -> tuple[str, str]:

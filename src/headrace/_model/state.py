@@ -16,10 +16,12 @@ from headrace._model.steps import Progress, Step
 class Counts:
     """The number of jobs in each state, and of jobs that have left the queue, at one instant.
 
-    A run that sleeps is delayed, and a run that waits for a signal is blocked. Always: `enqueued == completed +
-    cancelled + deleted + dead_trimmed + waiting + parked + leased + delayed + blocked + dead`. `handing` counts
-    follow-ups on their way to another shard of a sharded queue, where each counts as enqueued on arrival. `held` is the
-    number of slots: `leased` in a queue with `fair` or `limits`, once no worker of an older version runs; else 0.
+    A run that sleeps is delayed, and a run that waits for a signal is blocked. The law of
+    conservation always holds. It is `enqueued == completed + cancelled + deleted + dead_trimmed +
+    waiting + parked + leased + delayed + blocked + dead`. `handing` counts follow-ups on their way
+    to another shard of a sharded queue, where each counts as enqueued on arrival. `held` is the
+    number of slots. In a queue with `fair` or `limits` it is `leased`, once no worker of an older
+    version runs. Otherwise it is 0.
     """
 
     waiting: int = 0
@@ -67,14 +69,16 @@ def summed(some: Iterable[Counts]) -> Counts:
 class Repairs:
     """Counts of repaired damage by kind. The value is true if there was any.
 
-    Pending entries without a job were `dangling` and are dropped; jobs in no consumer's pending list were `stranded`
-    and are parked, in front. Delayed jobs and suspended runs without a due time were `undated` and are due now; due
-    times without a job were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs
-    whose id was free have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that have ended, and
-    records of jobs that have left, `workers` registrations of which only a half was left, `groups` consumer groups that
-    were lost or moved. `slots` were given back where their lease had ended, or taken for a lease that had none. Jobs
-    that were removed by hand now count as `deleted`, and jobs that were added uncounted count as `enqueued`, so that
-    the law of conservation holds (`Counts.lost == 0`).
+    Pending entries without a job were `dangling` and are dropped. Jobs in no consumer's pending
+    list were `stranded` and are parked, in front. Delayed jobs and suspended runs without a due
+    time were `undated` and are due now. Due times without a job were `hollow` and are dropped.
+    `ids_released` counts ids that no job has any more, and `ids_taken` jobs that have taken their
+    own free id. `leftovers` are deadlines and releases of leases that have ended, and records of
+    jobs that have left. `workers` are registrations of which only a half was left. `groups` are
+    consumer groups that were lost or moved. `slots` were released after their lease had ended, or
+    taken for a lease that had none. Jobs that were removed by hand now count as `deleted`, and jobs
+    that were added uncounted count as `enqueued`, so that the law of conservation holds
+    (`Counts.lost == 0`).
     """
 
     groups: int = 0
@@ -137,10 +141,11 @@ class Children:
 class Attempt:
     """An attempt at a job that has ended, in a queue that keeps a `history`.
 
-    `began` and `ended` are the server's times, in seconds; `began` is `None` where it is not known. `error` is the path
-    of the exception's class, such as `builtins.ValueError`, and `None` for an attempt that completed the job, or whose
-    handler raised nothing. `reason` describes the failure, and `traceback` is there if the queue keeps `tracebacks`. A
-    delivery of a run that was `suspended` is an attempt, too, and its `number` counts all deliveries.
+    `began` and `ended` are the server's times, in seconds. `began` is `None` if it is unknown.
+    `error` is the path of the exception's class, such as `builtins.ValueError`. It is `None` for an
+    attempt that completed the job, or whose handler raised nothing. `reason` describes the failure.
+    `traceback` is there if the queue keeps `tracebacks`. A delivery of a run that was `suspended`
+    is an attempt too, and its `number` counts all deliveries.
     """
 
     number: int
@@ -168,21 +173,25 @@ class JobState(Generic[T_co]):
     """A job and its state. `state` is waiting, parked, leased, delayed, blocked or dead. In a
     queue that keeps a `history` it may be completed, cancelled or deleted.
 
-    `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones
-    and to runs that wait for a signal up to that moment, `worker` and `since` (of the death) to dead ones. `reason`
-    says why a job died, or was last retried (at most 500 bytes of it), and `traceback` where, if its queue keeps
-    `tracebacks`. A job that can't be decoded has its bytes for a payload, and the cause in `reason`. An ended job has
-    `since` (its end), and the `worker`, if known; `job.attempt` is 0 if that is not known. Its `job` is whole if it was
-    completed, cancelled or died, and its fields have no more than 64 KiB; otherwise `payload` is `None`, and mostly
-    `enqueued_at`.
-    `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote none that can be read.
-    `attempts` have ended, and reported how, in a queue with a history: an attempt whose worker died is not among them.
-    `steps` and `progress` are the records of its handler; only `find` reads them.
+    A leased job has `worker`, and `since` is the time of its delivery or last renewal. A dead job
+    has `worker`, and `since` is the time of its death. A delayed job has `due`, and so has a run
+    that waits for a signal up to that moment. All times are server seconds. `reason` says why a job
+    died or was last retried, in at most 500 bytes. `traceback` says where, if its queue keeps
+    `tracebacks`. A job that can't be decoded has its bytes as the payload, and the cause in
+    `reason`. `enqueued_at` is the time of the first enqueue. It is `None` also if a foreign
+    producer wrote none that can be read.
 
-    `deliveries` counts the times that it was handed out; 0: not known. `took` is how many seconds its handler ran, as
-    far as it has reported that: of a run in all deliveries, without its suspensions, of another job in its last
-    attempt. A run that sleeps, or waits for a signal, is `suspended`. An ended job of a flow has the `children` for
-    which it has waited.
+    An ended job has `since`, the time of its end, and the `worker` if it is known. `job.attempt` is
+    0 if it is unknown. Its `job` is complete if it was completed, cancelled or died, and its fields
+    have no more than 64 KiB. Otherwise `payload` is `None`, and mostly `enqueued_at` too.
+
+    `attempts` are those that have ended and reported how, in a queue with a history. An attempt
+    whose worker died is not among them. `steps` and `progress` are the records of its handler. Only
+    `find` reads them. `deliveries` counts how often it was delivered, and is 0 if unknown. `took`
+    is the number of seconds that its handler ran, if it has reported that. It covers all deliveries
+    of a run without its suspensions, and the last attempt of another job. A run that sleeps or
+    waits for a signal is `suspended`. An ended job of a flow has the `children` for which it has
+    waited.
     """
 
     job: Job[T_co]
@@ -264,8 +273,9 @@ class WorkerState:
     """A registered worker of a queue. It is alive until `deadline` (server seconds) unless it
     sends another heartbeat.
 
-    `facts` are there if it reported some in the last day, and `asked` is the request of an operator: `quiet`, `stop`
-    or empty. `differs`: it declares other terms than the queue has, and obeys the queue's.
+    `facts` are there if it reported some in the last day. `asked` is the request of an operator,
+    which is `quiet`, `stop` or empty. `differs` is there if it declares other terms than the queue
+    has. It then obeys the queue's.
     """
 
     name: str
@@ -281,12 +291,13 @@ class WorkerState:
 
 @frozen
 class Schedule:
-    """A recurring job, and when it is due next (`next_due`, server seconds). One of `every` (seconds) and `cron` is
-    set.
+    """A recurring job, and when it is due next (`next_due`, server seconds). One of `every`
+    (seconds) and `cron` is set.
 
-    `missed` decides about ticks that passed while no worker ran: `skip`, `once` or `all`. While it is `paused`, no tick
-    comes, and `next_due` is the tick that was the next. `last_run` is the time of the tick whose job was enqueued last,
-    or of its enqueue by hand, in server seconds, and `last_id` the id of that job; `None` if there was none.
+    `missed` decides about ticks that passed while no worker ran. It is `skip`, `once` or `all`.
+    While the schedule is `paused`, no tick comes, and `next_due` is the tick that was the next.
+    `last_run` is the time of the last tick whose job was enqueued, or of its enqueue by hand, in
+    server seconds. `last_id` is the id of that job. Both are `None` if there was none.
     """
 
     name: str

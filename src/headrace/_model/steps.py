@@ -19,15 +19,17 @@ ONE_STATE = {"signal": "kept", "omitted": "not kept"}  # of kinds of records
 
 @frozen
 class Step:
-    """A step of a run, or a sleep or wait. `queue.find(id).steps` lists them, in the order of the records.
+    """A step of a run, or a sleep or wait. `queue.find(id).steps` lists them in the order of the
+    records.
 
-    `state` is `done` (a step has ended), `begun` (a step with `once=True` has not ended, and is not run again),
-    `sleeping`, `slept`, `waiting`, `signalled` (its signal came), `timed out`, or `kept` (a signal that no wait has
-    taken yet). `began` and `ended` are the server's times, in seconds; `ended` is `None` for one that has not ended.
-    `due` is when a sleep or wait ends at the latest, `None`: never. `attempt` is the job's attempt that recorded it.
-    `result` is the value that was recorded, if it can be read without the code that wrote it. `sent` is when the signal
-    came, in the server's seconds, and `by` names its sender. `omitted` is the number of bytes of a value that a history
-    has no room for; a step that is `not kept` stands for some of them.
+    `state` is `done` (a step has ended), `begun` (a step with `once=True` has not ended, and is not
+    run again), `sleeping`, `slept`, `waiting`, `signalled` (its signal came), `timed out`, or
+    `kept` (a signal that no wait has taken yet). `began` and `ended` are the server's times, in
+    seconds. `ended` is `None` before the end. `due` is when a sleep or wait ends at the latest, or
+    `None` for never. `attempt` is the job's attempt that recorded it. `result` is the recorded
+    value, if it can be read without the code that wrote it. `sent` is when the signal came, in the
+    server's seconds, and `by` names its sender. `omitted` is the number of bytes of a value for
+    which a history has no room. A step that is `not kept` stands for some of them.
     """
 
     name: str

@@ -68,14 +68,16 @@ class Limit:
     """A limit of concurrency. At most *limit* jobs are leased at a time, over all workers of the
     queue.
 
-    *key*: the name of a header, or of a task's argument; each of its values has a limit of its own, and jobs without it
-    have none. Without *key* the limit is the whole queue's.
-    *each*: the limits of some values of *key*, in place of *limit*: `Limit(20, key="tenant", each={"free": 2})`. It has
-    10,000 values at most, of 500 bytes at most. Like *limit* it may change at any time: the latest declaration counts.
+    *key* is the name of a header, or of a task's argument. Each of its values has its own limit,
+    and jobs without it have none. Without *key* the limit is the whole queue's. *each* has the
+    limits of some values of *key*, in place of *limit*, as in `Limit(20, key="tenant",
+    each={"free": 2})`. It has 10,000 values at most, each of 500 bytes at most. Like *limit* it may
+    change at any time. The latest declaration counts.
 
-    In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one shard. Any other limit
-    needs *per_shard*: each of S shards hands out `limit / S`, rounded up. Raises `ConfigurationError` for a limit below
-    1, the name of a reserved header, and *each* without *key* or with too much; `TypeError` for other types.
+    In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one
+    shard. Any other limit needs *per_shard*. Each of S shards then hands out `limit / S`, rounded
+    up. Raises `ConfigurationError` for a limit below 1, the name of a reserved header, and *each*
+    without *key* or with too much. Raises `TypeError` for other types.
     """
 
     limit: int
@@ -287,7 +289,6 @@ def _unquoted(text: str, separator: str) -> tuple[str, ...]:
 
 
 def in_words(structure: str) -> str:
-    """Return a structure as messages show it."""
     return f"`{structure}`" if structure else "none"
 
 
@@ -296,8 +297,9 @@ class Share:
     """The share of one value of `fair`. It has its `running` and `waiting` jobs, and how long
     jobs waited for their lease.
 
-    `value` has a text for each header of `fair`, `None` for a missing one. `p50` and `p95` are the dwells of its jobs,
-    in seconds, about; `None` if none was leased yet. `used`: seconds of the workers' time, each minute ago counts half.
+    `value` has a text for each header of `fair`, and `None` for a missing one. `p50` and `p95` are
+    the approximate dwells of its jobs, in seconds, or `None` if none was leased yet. `used` is the
+    workers' time in seconds, of which each minute ago counts half.
     """
 
     value: tuple[str | None, ...]
@@ -426,5 +428,4 @@ class Tenants:
 
 
 def fair_by(declared: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the headers by which a queue is fair."""
     return Structure.read(declared.get("terms", "")).path

@@ -11,9 +11,10 @@ from attrs import frozen
 class Verb:
     """A method of `Queue` or `Admin` that changes a queue.
 
-    `command` is its command; '': a command of the same name. Pages and terminal offer it if `page`, and an access rule
-    may grant it. It `asks` for confirmation: `always`, for `many` jobs, or `never`. A `final` verb can't be undone, so
-    pages ask for the queue's name. `bulk` takes it for all jobs in these `states`.
+    `command` is its command, and '' stands for a command of the same name. With `page`, pages and
+    terminal offer it, and an access rule may grant it. It `asks` for confirmation `always`, for
+    `many` jobs, or `never`. A `final` verb can't be undone, so pages ask for the queue's name.
+    `bulk` takes it for all jobs in these `states`.
     """
 
     command: str = ""

@@ -62,7 +62,6 @@ def _limits(value: Any) -> tuple[Limit, ...]:
 
 
 def _schedules(value: Any) -> tuple[tuple[str, Any], ...]:
-    """Make the schedules from a mapping of paths."""
     if not isinstance(value, Mapping):
         raise TypeError(f"schedules must map paths of tasks to {{'cron': '0 3 * * *'}}, not {type(value).__name__}")
     made: list[tuple[str, Any]] = []

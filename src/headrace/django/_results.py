@@ -86,7 +86,6 @@ def value_of(value: Any) -> bytes:
 
 
 def _call(payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
-    """Decode the arguments of a call. Raises `ValueError`."""
     given: Any = {} if payload is None else json.loads(payload)
     try:
         return [*given.get("args", [])], {**given.get("kwargs", {})}

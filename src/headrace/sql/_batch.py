@@ -197,7 +197,6 @@ class Batch:
         return rows, max(read, default=0), len(read) == given["limit"]
 
     def _one(self, connection: Connection, taking: Any, given: Mapping[str, Any], position: int) -> Sequence[Any]:
-        """Read the row of a position, or none if it can't be read."""
         try:
             return connection.execute(taking, {**given, "after": position - 1, "limit": 1}).mappings().all()
         except DBAPIError as error:

@@ -149,7 +149,6 @@ class Outbox:
         key: str | None,
         priority: int,
     ) -> NewJob[Any]:
-        """Check the arguments, and make a job with an id."""
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key)
         if isinstance(payload, NewJob):
             given: NewJob[Any] = payload  # pyright: ignore[reportUnknownVariableType] - isinstance tells no more

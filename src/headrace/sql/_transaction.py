@@ -73,7 +73,6 @@ def _require_transaction(there: bool, begin: str) -> None:
 
 
 def _commits_each(connection: Connection) -> bool:
-    """Tell whether the driver commits each statement by itself."""
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name != "sqlite":
         return bool(getattr(connection.connection.dbapi_connection, "autocommit", False))

@@ -32,14 +32,17 @@ EVERYWHERE = (
 )
 # of one method, or of a class (""): what is said otherwise
 HERE = {
-    "Receipt.": ("`outcome`. `added=False`", "`outcome`. Equal to a `Receipt` that says the same. `added=False`"),
+    "Receipt.": (
+        "`outcome`. With `added=False`",
+        "`outcome`. It equals a `Receipt` that says the same. With `added=False`",
+    ),
     "Worker.": ("handlers on threads", "handlers on an event loop"),
     "Worker.run": ("Work until", "Work on an event loop of its own until"),
     "Worker.start": ("in the background", "on this event loop"),
 }
 # said for asyncio besides, at the end
 MORE = {
-    "Receipt.": "May be awaited itself, for its result: `await asyncio.gather(*receipts)`.",
+    "Receipt.": "A receipt may be awaited itself for its result, as in `await asyncio.gather(*receipts)`.",
     "Worker.": "A plain `def` handler runs in a thread.",
     "Worker.run": (
         "The loop is uvloop's if that is installed (extra `speed`), unless the environment says "

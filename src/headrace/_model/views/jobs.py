@@ -24,11 +24,13 @@ class Moment:
 
 @frozen
 class JobView:
-    """A job as it may be shown. An ended job is shown as far as its result or a `history` is kept.
+    """A job as it may be shown. An ended job is shown as far as its result or a `history` is
+    kept.
 
-    `until`, `token` and `holder` describe its lease, if it has one; `timeline` lists the events that its data records.
-    `steps` and `progress` are the records of its handler; the `result` of a step is a `Payload`. `attempts` have ended.
-    `kind` is its header of that name. `shard` is the number of the shard that has it, where one job was asked for.
+    `until`, `token` and `holder` describe its lease, if it has one. `timeline` lists the events
+    that its data records. `steps` and `progress` are the records of its handler. The `result` of a
+    step is a `Payload`. `attempts` have ended. `kind` is its header of that name. `shard` is the
+    number of its shard, if one job was asked for.
     """
 
     id: str
@@ -115,8 +117,9 @@ class KindView:
     """The jobs of one kind, or of none (`None`), that ended of late. `number` counts them, and
     `dead` the dead ones among them.
 
-    `run` and `wait` are the 50th and the 95th percentile, in seconds, of how long their last attempts took, and of how
-    long they waited for their first; `None` where that is not known of any.
+    `run` is the 50th and the 95th percentile, in seconds, of how long their last attempts took.
+    `wait` is the same of how long they waited for their first. Each is `None` if it is not known of
+    any.
     """
 
     kind: str | None
@@ -133,10 +136,11 @@ class KindView:
 
 @frozen
 class KindsPage:
-    """The kinds of the jobs that ended last in a queue with a `history`, the most frequent first.
+    """The kinds of the jobs that ended last in a queue with a `history`, the most frequent
+    first.
 
-    `seen` jobs were looked at, completed or dead; the first of them ended at `since`. `kept`: whether the queue keeps a
-    history.
+    `seen` is the number of completed or dead jobs that were looked at. The first of them ended at
+    `since`. `kept` is whether the queue keeps a history.
     """
 
     now: float

@@ -197,8 +197,9 @@ class ServerFacts:
 class Attention:
     """A fact that needs attention.
 
-    `kind` is dead, oldest, paused, no worker, unbalanced, unreadable, unknown kind, rate, outbox, terms or server;
-    `queue` is '' for the server. `bad`: work fails or stands still; otherwise it may be intended, or end by itself.
+    `kind` is dead, oldest, paused, no worker, unbalanced, unreadable, unknown kind, rate, outbox,
+    terms or server. `queue` is '' for the server. With `bad`, work fails or stands still. Otherwise
+    the fact may be intended, or end by itself.
     """
 
     kind: str
@@ -212,8 +213,9 @@ class Overview:
     """All queues of a namespace by name, at the time `now`. `broken` has the reasons why others
     can't be read.
 
-    `whole` once all keys of the server have been scanned: that takes several steps, so that no step holds up a large
-    server. `attention` lists the facts that need attention, the worst first. `server` is `None` if INFO is refused.
+    It is `whole` once all keys of the server have been scanned. That takes several steps, so that
+    no step holds up a large server. `attention` lists the facts that need attention, the worst
+    first. `server` is `None` if INFO is refused.
     """
 
     now: float
@@ -286,11 +288,12 @@ KEPT = {"minute": 2880, "hour": 2160}  # records that a queue keeps: two days, a
 class TrendPoint:
     """A record of a queue's counts.
 
-    `waiting` (parked jobs too), `leased`, `later` (delayed or blocked) and `dead` are counts at the moment `at`; `lag`
-    is how many seconds the oldest of the next jobs had waited then. `enqueued`, `completed` and `removed` (cancelled,
-    deleted, trimmed) count the jobs of the `seconds` since the record before. That is longer ago than a minute, or an
-    hour, if no worker has swept the queue meanwhile. For a sharded queue all values are sums, but `lag` is the longest.
-    Each shard keeps its own records. The first record of a new shard leaves out its earlier work.
+    `waiting` (parked jobs too), `leased`, `later` (delayed or blocked) and `dead` are counts at the
+    moment `at`. `lag` is how many seconds the oldest of the next jobs had waited then. `enqueued`,
+    `completed` and `removed` (cancelled, deleted, trimmed) count the jobs of the `seconds` since
+    the record before. That is longer ago than a minute, or an hour, if no worker has swept the
+    queue meanwhile. For a sharded queue all values are sums, but `lag` is the longest. Each shard
+    keeps its own records. The first record of a new shard leaves out its earlier work.
     """
 
     at: float

@@ -342,7 +342,6 @@ def _result_as_json(step: Step) -> dict[str, str]:
 
 
 def _step_line(step: Step) -> str:
-    """Write a step on a line, with its result shortened."""
     took = None if step.ended is None else f"took {step.ended - step.began:.3g} s"
     sender = f" by {plain(step.by)}" if step.by else ""
     sent = None if step.sent is None else f"sent {clock(step.sent)}{sender}"
@@ -356,7 +355,6 @@ def _step_line(step: Step) -> str:
 
 
 def _attempt_line(one: Attempt) -> str:
-    """Write an attempt that has ended on a line, without its traceback."""
     took = None if one.took is None else f"took {one.took:.3g} s"
     why = "suspended" if one.suspended else one_line(one.reason or one.error or "") or "completed"
     return ", ".join(filter(None, (str(one.number), clock(one.ended), took, plain(one.worker or ""), why)))
@@ -495,7 +493,7 @@ def events(
 
 @on_server
 def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
-    """Examine the version, the settings and the rights of a server.
+    """Examine the version, settings and rights of a server.
 
     Version, role, cluster mode, eviction, losses by a power cut, scripts on a stream and Pub/Sub in scripts with this
     user, WAITAOF, replicas, clock. On a cluster each primary is examined.
