@@ -1,4 +1,4 @@
-"""One server of each kind for a test process, a clean key space for each test, and both colours from one body.
+"""One server of each kind for a test process, an empty key space for each test, and both colours from one body.
 
     def test_something(server): ...            # on the servers of the ring, empty
     def test_something(connect): ...           # and in both colours: connect("q", lease=5) is a queue
@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the event loop that was asked for."""
+    """Set the event loop that an option names."""
     if config.option.loop == "uvloop":
         asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())
         # uvloop waits for ever when a warning is raised while it closes a loop that still has connections.
@@ -80,7 +80,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 
 def is_compiled(file: Path) -> bool:
-    """Tell whether pytest has compiled a file as it is."""
+    """Tell whether pytest has compiled the present version of a file."""
     compiled = (file.parent / "__pycache__").glob(f"{file.stem}.*-pytest-*.pyc")
     return any(one.stat().st_mtime >= file.stat().st_mtime for one in compiled)
 
@@ -150,7 +150,7 @@ class Servers(ExitStack):
         self._used: set[Server] = set()  # by the test before
 
     def __call__(self, binary: Binary) -> Any:
-        """The server of this binary, empty."""
+        """Return the empty server of this binary."""
         server = self._running.get(binary) or self._start(binary)
         for node in server.nodes:
             node.ask("FLUSHALL")  # scripts stay: compiling them for each test is a quarter of all its work
@@ -189,12 +189,12 @@ class Servers(ExitStack):
 
 
 def is_alone(server: Server) -> bool:
-    """Tell whether the connection that asks is the only one."""
+    """Tell whether no other client is connected."""
     return bool(server.ask("CLIENT", "LIST").count(b"\n") == 1)
 
 
 def is_alone_once_collected(server: Server) -> bool:
-    """Tell the same, after objects that nobody refers to have closed their connections."""
+    """Tell the same after unreferenced objects have closed their connections."""
     gc.collect()
     return is_alone(server)
 
@@ -208,7 +208,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(autouse=True)
 def _settled(servers: Servers, request: pytest.FixtureRequest) -> None:
-    """Nothing of the test before goes on."""
+    """Check that nothing of the test before goes on."""
     servers.settle(request.session.stash.get(TEST_BEFORE, "no test"))
     request.session.stash[TEST_BEFORE] = request.node.nodeid
 
@@ -246,7 +246,7 @@ def colour(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def connect(colour: str, server: Server) -> Iterator[Connect]:
-    """Makes queues, on every server and of both colours."""
+    """Return a maker of queues, on every server and of both colours."""
     with Connect(colour, server) as connect:
         yield connect
 

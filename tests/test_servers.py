@@ -16,7 +16,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 @pytest.mark.parametrize("name", MATRIX)
 def test_a_server_of_the_matrix(name: str) -> None:
-    """A server that this machine lacks shows as skipped, here, and nowhere else."""
+    """A server that this machine lacks is shown as skipped here, and nowhere else."""
     found = {binary.name: binary.path for binary in binaries()}
     if name not in found:
         pytest.skip(f"{name} is not here, nothing is tested on it ({MATRIX[name]})")
@@ -40,7 +40,7 @@ def test_the_newest_comes_first_and_the_oldest_last() -> None:
 
 
 def test_a_server_is_found_behind_others_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment's own comes first on PATH, and not everything that is called so is a server."""
+    """An environment's own server comes first on PATH. A program of that name may be no server."""
     scripts = {
         "environment": "echo Redis server v=6.2.14 sha=0",
         "broken": "exit 3",

@@ -97,7 +97,7 @@ class Orders:
 
 @define
 class Actor:
-    """One process's state."""
+    """The state of a process."""
 
     orders: Orders
     dice: random.Random
@@ -163,7 +163,7 @@ class Actor:
         self.write(f"{answer} {self.name} {name} {int(call(*args))}")
 
     def new(self, with_ids: bool) -> NewJob:
-        """A job with all its options."""
+        """Return a job with all its options."""
         self.produced += 1
         payload = f"{self.name}-{self.produced}"
         chance = self.dice.random()
@@ -207,7 +207,7 @@ class Actor:
                 )
 
     def enqueued(self, queue: Queue, name: str) -> None:
-        """A job whose payload is its id."""
+        """Enqueue a job whose payload is its id."""
         self.write(f"try {self.name} {name}")
         receipt = queue.enqueue(name, id=name)
         self.write(f"ack {self.name} {name} {receipt.id} {int(receipt.added)}")
@@ -233,7 +233,7 @@ class Actor:
             queue.admin.reschedule(lease.job.id, 0.0)
 
     def settled(self, lease: Lease) -> bool:
-        """Maybe renew it, maybe settle it otherwise than by completing it."""
+        """Renew a lease, settle it in another way than by completing, or neither."""
         chance = self.dice.random()
         if chance < 0.25:
             self.fenced(lease, lease.renew)
@@ -255,7 +255,7 @@ class Actor:
     # -- a queue with a rate and a schedule ---------------------------------------------------------
 
     def meter(self) -> None:
-        """Produce a little more than the rate lets through, and lease it."""
+        """Produce a few more jobs than the rate admits, and lease them."""
         with Queue(METERED, url=self.orders.url, lease=LEASE, rate=RATE, max_attempts=None) as queue:
             calm = self.orders.log.parent / CALM
             # As one that was killed has left it: to set it anew each time would put off its jobs again and again.
@@ -284,7 +284,7 @@ class Actor:
     # -- somebody who looks after it all -------------------------------------------------------------
 
     def operate(self) -> None:
-        """End leases, fail workers, pause and go on, repair, look."""
+        """End leases, fail workers, pause and resume, repair, and look."""
         with Queue(QUEUE, url=self.orders.url, **LEVELS) as queue:
             while not self.over:
                 time.sleep(0.5 * self.dice.random())
@@ -402,7 +402,7 @@ class Actor:
         self.write(*(f"run {self.name} {job.payload.decode()} {load.named(job)} {job.attempt}" for job in jobs))
 
     def judged(self) -> None:
-        """Now and then a handler fails."""
+        """Let a handler fail now and then."""
         chance = self.dice.random()
         if chance < 0.05:
             raise Release
@@ -422,7 +422,7 @@ class Actor:
         self.judged()
 
     def serve(self, stage: str) -> Callable[[FlowJob], Any]:
-        """The handler of a stage."""
+        """Handle a job of a stage."""
 
         def handle(job: FlowJob) -> Any:
             self.handle(job)

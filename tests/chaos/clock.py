@@ -62,7 +62,7 @@ time_t time(time_t *result) {
 
 @define
 class Clock:
-    """Whole seconds by which a server's clock is ahead of the machine's."""
+    """The whole seconds by which a server's clock is ahead of the machine's."""
 
     folder: Path
     ahead: float = 0.0
@@ -71,7 +71,7 @@ class Clock:
 
     @staticmethod
     def possible() -> bool:
-        """Whether there is a C compiler."""
+        """Tell whether there is a C compiler."""
         return shutil.which("cc") is not None
 
     def environment(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class Clock:
         return {"LD_PRELOAD": str(library), "HEADRACE_CLOCK": str(shared)}
 
     def jump(self, seconds: float) -> None:
-        """Go forward, or back."""
+        """Set the clock forward or back."""
         self.ahead += seconds
         self.furthest = max(self.furthest, self.ahead)
         with (self.folder / "clock").open("r+b" if (self.folder / "clock").exists() else "wb") as shared:

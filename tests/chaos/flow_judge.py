@@ -88,7 +88,7 @@ class Runs:
     # -- the log -------------------------------------------------------------------------------------
 
     def take(self, kind: str, rest: list[str]) -> None:
-        """One line."""
+        """Take one line of the log."""
         match kind, rest:
             case "beg", [_, name]:
                 self.begun[name] = False
@@ -100,12 +100,12 @@ class Runs:
                 self.bagged(name, result)
 
     def known(self, payload: str, name: str) -> None:
-        """Somebody was told of a job."""
+        """Record that a process saw a job."""
         if name.partition("|")[2] != payload or payload.partition("/")[0] not in self.begun:
             self.complain("phantom", f"{name}: {payload!r} was never begun")
 
     def bagged(self, name: str, result: str) -> None:
-        """The last stage was handed these children."""
+        """Check the children that the last stage got."""
         plan = Plan.of(name)
         kept, failed = json.loads(result)
         if sorted([*kept, *failed]) != [str(number) for number in range(plan.children)]:
@@ -157,7 +157,7 @@ class Runs:
         self, name: str, run: Mapping[str, str], won: Mapping[str, int], gone: Mapping[str, int],
         dead: Counter[str], told: list[bool],
     ) -> None:  # fmt: skip
-        """One run."""
+        """Judge a run that has ended."""
         plan, state, clear = Plan.of(name), run["state"], "sick" not in name
         children = [f"{name}/1/{number}" for number in range(plan.children)]
         asked = self.asked[f"run|{name}"]

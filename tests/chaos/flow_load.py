@@ -34,32 +34,32 @@ class Plan:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """That of a run, or of the run of a child."""
+        """Return the plan of a run, or of the run of a child."""
         kind, failed, children, where, *_ = name.partition("/")[0].split("-")
         return cls(kind, failed, int(children), where)
 
     @classmethod
     def drawn(cls, dice: Random) -> Self:
-        """Any."""
+        """Draw any plan."""
         kind = dice.choices(["well", "sick", "dead"], [6, 2, 2])[0]
         least = 0 if kind == "well" else 1
         return cls(kind, dice.choice(["fail", "continue", "cancel"]), dice.randint(least, 5), dice.choice(STAGES))
 
     def name(self, who: str, number: int) -> str:
-        """An id."""
+        """Return an id that tells the plan."""
         return f"{self.kind}-{self.failed}-{self.children}-{self.where}-{who}-{number}"
 
     def ends(self, child: str) -> str:
-        """The last stage of a child."""
+        """Return the last stage of a child."""
         return "pack" if int(child.rpartition("/")[2]) % 2 else "weigh"
 
     def doomed(self, stage: str, name: str) -> bool:
-        """Whether a job is to die in a stage."""
+        """Tell whether a job is to die in a stage."""
         return self.kind != "well" and stage == self.where and ("/" not in name or name.endswith("/0"))
 
 
 def value(payload: bytes) -> bytes:
-    """The result of a child."""
+    """Return the result of a child."""
     return payload[::-1]
 
 

@@ -169,7 +169,7 @@ class Judge:
     # -- the log -------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Go on reading."""
+        """Read the new lines of the log."""
         with self.log.open("rb") as file:
             file.seek(self._at)
             data = file.read()
@@ -182,7 +182,7 @@ class Judge:
                 self.take(kind, rest)
 
     def take(self, kind: str, rest: list[str]) -> None:
-        """One line."""
+        """Take one line of the log."""
         match kind, rest:
             case "try", [_, payload]:
                 self.tried.add(payload)
@@ -227,7 +227,7 @@ class Judge:
                 self.taken("job", who, name, int(token))
 
     def taken(self, kind: str, who: str, name: str, token: int) -> None:
-        """Somebody was handed a job."""
+        """Record that a process leased a job."""
         self.newest[name] = max(token, self.newest.get(name, 0))
         if kind == "run":
             self.blind |= {name, name.replace("pick|", "fan|")}
@@ -237,7 +237,7 @@ class Judge:
         self.handed[name].add((who, token))
 
     def answered(self, kind: str, who: str, name: str, *, done: bool) -> None:
-        """Somebody cancelled a job, or rescheduled it."""
+        """Record that a process cancelled or rescheduled a job."""
         if done and self.asked[who, name] and not sick(name):
             self.complain("ghost", f"{who} was told that he did ({kind}) what came after the end of {name}")
         if kind == "off":
@@ -246,7 +246,7 @@ class Judge:
                 self.complain("double", f"{name}: {self.winners[name]} was told he completed it, {who} he cancelled it")
 
     def told(self, kind: str, who: str, name: str, token: int, *, won: bool) -> None:
-        """Somebody settles a job."""
+        """Record that a process settles a job."""
         if kind == "ask":
             if self.newest[name] > token and not created_again(name):
                 self.stale.add((who, name, token))
@@ -264,7 +264,7 @@ class Judge:
             self.heard[who, name, token] = won or self.heard.get((who, name, token), False)
 
     def known(self, payload: str, name: str) -> None:
-        """Somebody was told of a job."""
+        """Record that a process saw a job."""
         if "|" in name:
             self.runs.known(payload, name)
             return
@@ -279,7 +279,7 @@ class Judge:
     # -- the server ------------------------------------------------------------------------------------
 
     def sample(self, queue: Queue) -> Counts:
-        """Look at one instant of the server, and at the log until now."""
+        """Look at one instant of the server, and at the log up to it."""
         op = queue.ops.counts()
         pipe = self.client.pipeline(transaction=True)
         for prefix in PREFIXES:
@@ -307,7 +307,7 @@ class Judge:
         return self.last
 
     def rated(self) -> None:
-        """No second had more than the rate lets through, and the burst."""
+        """Check that no second had more jobs than the rate admits with its burst."""
         granted: Any = self.client.hgetall("chaos:granted") if self.metered else {}
         for second, jobs in granted.items():
             if int(jobs) > RATE.limit / RATE.per + RATE.tokens:
@@ -323,7 +323,7 @@ class Judge:
                 self.complain("unheard", f"{entry!r}: rang {samples} samples ago, {completed - since} completed since")
 
     def finish(self, queue: Queue, *others: Queue) -> None:
-        """The verdict, when all is quiet. *others* have no dead letters."""
+        """Judge when all is quiet. *others* have no dead letters."""
         self.read()
         letters = [(state.job.id, state.job.payload.decode()) for state in queue.admin.dead()]
         won, gone = self._hash("won"), self._hash("gone")
@@ -358,7 +358,7 @@ class Judge:
         return {key.decode(): int(value) for key, value in found.items()}
 
     def dead_in_stages(self) -> Counter[str]:
-        """The dead letters of stages, by name."""
+        """Return the dead letters of stages by name."""
         found: Counter[str] = Counter()
         for stage in STAGES:
             for _, letter in self.client.xrange(f"{BASE}/{stage}:dead"):
@@ -413,7 +413,7 @@ class Judge:
                 self.left_in(prefix)
 
     def left_in(self, prefix: str) -> None:
-        """Jobs and consumers."""
+        """Check the remaining jobs and consumers."""
         for stream, most in (("jobs", 0), ("wake", 2 * WAKES)):
             info: Any = self.client.xpending(prefix + stream, "workers")
             if info["pending"] > most or self.client.xlen(prefix + stream) > most:
@@ -426,16 +426,16 @@ class Judge:
             self.complain("left", f"{prefix} consumer {name}")
 
     def report(self) -> str:
-        """Everything to complain about."""
+        """Return all complaints."""
         return os.linesep.join(f"{kind}: {what}" for kind, all_of in self.complaints.items() for what in all_of[:20])
 
 
 def _summed(queues: Sequence[Queue]) -> Counts:
-    """The counts of several."""
+    """Return the sum of several counts."""
     every = [asdict(queue.counts()) for queue in queues]
     return Counts(**{name: sum(counts[name] for counts in every) for name in every[0]})
 
 
 def _staged(counted: Mapping[str, int], staged: bool = True) -> Counter[str]:
-    """Those of stages, or the others."""
+    """Return the counts of stages, or of the others."""
     return Counter({name: number for name, number in counted.items() if ("|" in name) is staged})

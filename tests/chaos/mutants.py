@@ -71,7 +71,7 @@ if won ~= 0 then redis""",
 
 @frozen
 class Mutant:
-    """A bug, and the complaint that must be heard of it."""
+    """A bug with the complaint that the judge must make."""
 
     edits: Sequence[Edit]
     complaint: str
@@ -89,7 +89,7 @@ WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batc
 
 
 def unfenced(script: str) -> Mutant:
-    """One that asks no owner."""
+    """Return an edit that removes the check of the owner."""
     return Mutant([(script, " = held_by(jobs, worker, entries, counts)", " = entries")], "fence", LOOPS, OFTEN)
 
 
@@ -267,7 +267,7 @@ end""",
 
 
 def install(mutant: str | None) -> None:
-    """Change the scripts of this process, once and for all."""
+    """Change the scripts of this process for its whole life."""
     changed = planted([*COUNTED, *(MUTANTS[mutant].edits if mutant else ())])
     for room in ROOMS:
         room.script = changed

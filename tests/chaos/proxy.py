@@ -18,7 +18,7 @@ LATE = 1.0  # seconds until a late request arrives, at most
 
 @define(eq=False)
 class Proxy:
-    """Forwards a loopback port to the unix socket at *target*, in one thread of its own."""
+    """Forwards a loopback port to the unix socket at *target*, in its own thread."""
 
     target: str
     seed: int
@@ -43,7 +43,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where to connect to."""
+        """The URL to connect to."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:
@@ -68,7 +68,7 @@ class Proxy:
             end.close()
 
     def calm(self) -> None:
-        """No faults from here on."""
+        """Make no more faults."""
         self.swallow = self.cut = self.late = 0.0
 
     def _run(self) -> None:

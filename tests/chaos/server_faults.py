@@ -30,14 +30,14 @@ def full(storm: Storm) -> End:
 
 
 def crowded(storm: Storm) -> End:
-    """New connections are refused."""
+    """Refuse new connections."""
     clients = int(storm.client.info("clients")["connected_clients"])
     storm.client.config_set("maxclients", max(2, clients - 2))
     return lambda: storm.client.config_set("maxclients", 10_000)
 
 
 def forgetful(storm: Storm) -> None:
-    """Scripts are gone, as after a failover."""
+    """Forget all scripts, as in a failover."""
     storm.client.script_flush()
 
 
@@ -48,12 +48,12 @@ def killed(storm: Storm) -> None:
 
 
 def paused(storm: Storm) -> None:
-    """Nobody is served for a while."""
+    """Serve no client for a while."""
     storm.client.execute_command("CLIENT", "PAUSE", int(1000 * LASTS * storm.dice.random()), "ALL")
 
 
 def frozen(storm: Storm) -> None:
-    """The whole server stands still, its connections open, for longer than workers may be silent."""
+    """Freeze the server with its connections open, for longer than workers may be silent."""
     storm.server.suspend()
     try:
         time.sleep(TIMEOUT * (0.5 + storm.dice.random()))

@@ -58,7 +58,7 @@ class Player:
 
 @define(eq=False)
 class Storm:
-    """One run on one server. A context manager, which ends every process that it has started."""
+    """One run on one server. It is a context manager that ends every process that it has started."""
 
     binary: Binary
     folder: Path
@@ -135,7 +135,7 @@ class Storm:
         self.players.append(Player(role, process))
 
     def end(self) -> None:
-        """Nobody is left."""
+        """End all processes."""
         for player in self.players:
             player.process.kill()
         for player in self.players:
@@ -161,7 +161,7 @@ class Storm:
     # -- faults ------------------------------------------------------------------------------------------
 
     def hurt(self) -> None:
-        """Something happens to somebody."""
+        """Hurt a process."""
         player = self.dice.choice(self.players)
         chance = self.dice.random()
         if player.wakes is not None:
@@ -194,7 +194,7 @@ class Storm:
         self.did["restarted"] += 1
 
     def sicken(self) -> None:
-        """Something happens to the server."""
+        """Hurt the server."""
         if self.clock is not None and self.dice.random() < 0.5:
             self.did["jumped"] += 1
             jumped(self)
@@ -213,7 +213,7 @@ class Storm:
             end[1]()
 
     def fall(self, number: int) -> None:
-        """The server dies and comes back, or another takes its place."""
+        """Kill the server and start it again, or let another take its place."""
         self.recover(at_once=True)
         if number % 3 == 2 and self.clock is None:
             promoted(self)
@@ -223,7 +223,7 @@ class Storm:
             self.restart()
 
     def outage(self, seconds: float) -> None:
-        """The server is away for so long."""
+        """Take the server away for so long."""
         self.server.kill()
         time.sleep(seconds)
         self.server.start()
@@ -324,7 +324,7 @@ class Storm:
         self.judge.finish(self.queue, self.metered)
 
     def done(self) -> bool:
-        """Whether nothing is left but dead letters, and of those none that is to run again."""
+        """Tell whether only dead letters are left, and none of them is to run again."""
         plain = self.judge.sample(self.queue).present == self.client.xlen(PREFIX + "dead")
         held = [counts.present - counts.dead for counts in (queue.counts() for queue in self.stages.values())]
         going = self.judge.runs.states.get("running", 0)
@@ -344,7 +344,7 @@ class Storm:
         return sum(not worker.name.startswith("queue-") for worker in self.queue.admin.workers())
 
     def leave(self, role: str) -> None:
-        """All of this role end in good order."""
+        """Let all processes of this role end properly."""
         reminded = 0.0
 
         def gone() -> bool:

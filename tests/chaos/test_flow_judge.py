@@ -1,4 +1,4 @@
-"""The judge has nothing to say of honest runs of the flow, and complains of each way to spoil them."""
+"""The judge accepts honest runs of the flow, and complains of each way to spoil them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DONE, OPEN, DEAD = "well-fail-2-pick-p-1", "well-fail-3-pick-p-2", "dead-fail-1-
 
 
 class Story:
-    """One run that is completed, one that waits for children, one that has failed as it was to."""
+    """Three runs. One is completed, one waits for children, and one has failed as planned."""
 
     def __init__(self, judge: Judge, queue: Queue, flow: Flow, queues: dict[str, Queue], folder: Path) -> None:
         self.judge, self.queue, self.flow, self.queues, self.folder = judge, queue, flow, queues, folder
@@ -40,7 +40,7 @@ class Story:
         self.log(f"got p {name} {int(self.flow.start(name, id=name, attributes={'who': 'p'}).added)}")
 
     def blocked(self) -> None:
-        """The second run, in the middle."""
+        """Return the second run while it waits."""
         self.begin(OPEN)
         self.serve("pick")
 
@@ -71,7 +71,7 @@ class Story:
             file.write("".join(f"\n{line} ." for line in lines))
 
     def end(self) -> dict[str, list[str]]:
-        """The complaints, when everybody has left."""
+        """Return the complaints when all processes have left."""
         for prefix in (f"{BASE}/{stage}:" for stage in flow_load.STAGES):
             self.client.delete(prefix + "workers", prefix + "registered")
             for row in self.client.xinfo_consumers(prefix + "jobs", "workers"):

@@ -1,4 +1,4 @@
-"""The judge has nothing to say of an honest story, and complains of each way to spoil it."""
+"""The judge accepts an honest story, and complains of each way to spoil it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Story:
             file.write("".join(f"\n{line} ." for line in lines))
 
     def end(self) -> dict[str, list[str]]:
-        """The complaints, when everybody has left."""
+        """Return the complaints when all processes have left."""
         self.client.delete(PREFIX + "workers", PREFIX + "registered")
         for row in self.client.xinfo_consumers(PREFIX + "jobs", "workers"):
             if row["name"].startswith(b"queue-"):
@@ -62,7 +62,7 @@ def story(newest: Server, tmp_path: Path) -> Iterator[Story]:
 
 
 def test_honest_story(story: Story) -> None:
-    """Lines that a killed process left unfinished are no evidence."""
+    """Lines that a killed process left unfinished do not count."""
     story.log(f"end c {story.id} 1 1")
     log = story.judge.log
     log.write_text(log.read_text().removesuffix(" 1 .") + "\ntry c c-1 .")
@@ -161,7 +161,7 @@ def test_spoilt_moment(story: Story, spoilt: str) -> None:
 
 
 def test_a_second_job_of_an_id(story: Story) -> None:
-    """It has no id of its own, also while it waits for its next attempt."""
+    """A second job of an id has no id of its own, also while it waits for its next attempt."""
     story.queue.enqueue(b"p-3", id="i")
     story.client.xadd(PREFIX + "jobs", {"data": b"p-4", "id": "i"})
     assert all(lease.retry(delay=60) for lease in story.queue.lease_many(2))
@@ -173,7 +173,7 @@ def test_a_second_job_of_an_id(story: Story) -> None:
 
 
 def test_unheard(story: Story) -> None:
-    """A job that rang is complained of only when enough newer ones have been completed, and looked at often enough."""
+    """The judge complains of a woken job only after enough newer jobs were completed and enough looks."""
     story.queue.enqueue(b"p-3")
     story.client.execute_command(*story.queue.ops.wait(1.0))
     for _ in range(SAMPLES + 1):

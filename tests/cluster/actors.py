@@ -65,11 +65,11 @@ class Cast:
 
     @property
     def queues(self) -> list[str]:
-        """Those whose jobs the judge knows by name."""
+        """The names of the queues whose jobs the judge knows by name."""
         return [*self.plain, SPREAD, CHAIN, ORDERED]
 
     def start(self) -> None:
-        """Let all begin."""
+        """Start all programs."""
         for worker in self._workers:
             worker.start()
         for thread in self._threads:
@@ -91,7 +91,7 @@ class Cast:
             flow.close()
 
     def act(self, actor: Callable[[Any], None], whose: Any) -> None:
-        """Run a program, which is not to fail."""
+        """Run a program that must not fail."""
         try:
             actor(whose)
         except BaseException as error:

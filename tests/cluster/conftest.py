@@ -19,7 +19,7 @@ def masters() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(masters: Cluster) -> Cluster:
-    """Three masters, empty, that have counted no command yet."""
+    """Return three empty masters that have counted no command yet."""
     for node in masters.nodes:
         node.ask("FLUSHALL")
         node.ask("CONFIG", "RESETSTAT")

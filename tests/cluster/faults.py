@@ -37,7 +37,7 @@ def kill(cluster: Cluster, place: str) -> None:
 
 
 def drop(cluster: Cluster, place: str) -> None:
-    """Kill a master amid its work, which its replica does not follow for a moment."""
+    """Kill a master at work while its replica lags for a moment."""
     master = cluster.owner(place)
     replica = cluster.replica_of(master)
     replica.suspend()
@@ -114,7 +114,7 @@ def stall(cluster: Cluster, place: str) -> None:
 
 
 def failover(cluster: Cluster, place: str) -> None:
-    """Have a replica take over, by hand."""
+    """Let a replica take over by hand."""
     replica = cluster.replica_of(cluster.owner(place))
     for _ in range(5):  # it is given up after five seconds: others vote for a replica of one master every two only
         replica.ask("CLUSTER", "FAILOVER")
@@ -155,7 +155,7 @@ def cut(cluster: Cluster, place: str) -> None:
 
 @contextmanager
 def _heir(cluster: Cluster, place: str) -> Iterator[tuple[Server, Server]]:
-    """A master that acknowledges nothing more, and its replica, which has everything, and may take over.
+    """Yield a master that acknowledges nothing more, and its replica, which has every write and may take over.
 
     So what the master loses from now on was never acknowledged.
     """

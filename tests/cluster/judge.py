@@ -32,7 +32,7 @@ FEW = 5  # complaints of a kind that are kept
 
 @define(eq=False)
 class Judge:
-    """Notes of all that happens, by any thread."""
+    """The records of all events, from any thread."""
 
     exact: bool = True
     complaints: dict[str, list[str]] = field(factory=lambda: defaultdict[str, list[str]](list))
@@ -55,28 +55,28 @@ class Judge:
                 self.complaints[what].append(text)
 
     def asks(self, queue: str, names: Iterable[str]) -> None:
-        """Jobs are about to be enqueued."""
+        """Record jobs that are about to be enqueued."""
         with self._lock:
             self.asked.update((queue, name) for name in names)
 
     def takes(self, queue: str, names: Iterable[str]) -> None:
-        """That was acknowledged."""
+        """Record the acknowledgement of jobs."""
         with self._lock:
             self.acknowledged[queue].update(names)
 
     def doubts(self, queue: str, names: Iterable[str]) -> None:
-        """That was acknowledged, but not as durable as it was to be."""
+        """Record an acknowledgement that is less durable than asked for."""
         with self._lock:
             self.unsure.update((queue, name) for name in names)
 
     def ran(self, queue: str, name: str) -> None:
-        """A handler has run."""
+        """Record the run of a handler."""
         with self._lock:
             self.runs[queue, name] += 1
             self.ended[queue] += 1
 
     def won(self, queue: str, name: str) -> None:
-        """A plain lease has completed."""
+        """Record that a plain lease has completed its job."""
         with self._lock:
             self._won[queue, name] += 1
             again = self._won[queue, name] > 1
@@ -97,7 +97,7 @@ class Judge:
             self.complain("order", f"{key} of {queue}: {number} begins after {last}")
 
     def ends(self, queue: str, key: str, number: int) -> None:
-        """It is over."""
+        """Record the end of a job's run."""
         with self._lock:
             self._running.pop((queue, key), None)
             self._last[queue, key] = max(number, self._last.get((queue, key), -1))
@@ -121,7 +121,7 @@ class Judge:
         self.law(queue, counts)
 
     def law(self, queue: str, counts: Counts) -> None:
-        """See that counts add up."""
+        """Check that counts add up."""
         if counts.lost:
             self.complain("law", f"{queue}: {counts}")
 

@@ -18,7 +18,7 @@ from tests.support.engines import Running
 
 
 class Load:
-    """A producer for each queue, and a worker with all of them. On exit everything acknowledged was done, once.
+    """A producer for each queue and one worker for all. On exit each acknowledged job was done once.
 
     *server*: a URL, or what makes a client of the module that it is given.
     """

@@ -52,7 +52,7 @@ class Sentinels(ExitStack):
 
     @property
     def primary(self) -> Server:
-        """The primary, as a Sentinel says."""
+        """The primary that a Sentinel names."""
         port = int(self.sentinels[0].ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)[1])
         return next(node for node in self.nodes if node.port == port)
 
@@ -64,7 +64,7 @@ class Sentinels(ExitStack):
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """Host and port of each Sentinel."""
+        """The host and port of each Sentinel."""
         return [sentinel.place for sentinel in self.sentinels]
 
     def client(self, module: Any) -> Any:

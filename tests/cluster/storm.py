@@ -98,7 +98,7 @@ class Storm:
         self.happened["reshard"] += 1
 
     def _goes_on(self) -> None:
-        """Wait until jobs of every queue have ended since."""
+        """Wait until jobs of every queue have ended since the call."""
         ended, names = self.judge.ended, self._cast.queues
         before = Counter(ended)
         try:

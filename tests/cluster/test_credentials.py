@@ -35,7 +35,7 @@ class Late(CredentialProvider):
 
 
 def rotate(nodes: Sequence[Server], secret: str) -> None:
-    """Change the secret on all nodes, and end the connections that had the former one."""
+    """Change the secret on all nodes, and end the connections with the former one."""
     for node in nodes:
         node.ask("ACL", "SETUSER", USER, "on", "resetpass", f">{secret}", "~*", "&*", "+@all")
         node.ask("CLIENT", "KILL", "USER", USER)

@@ -54,7 +54,7 @@ class Pair(ExitStack):
         return self
 
     def in_step(self) -> None:
-        """Wait until the replica follows, and acknowledges."""
+        """Wait until the replica follows and acknowledges."""
         until(lambda: self.replica.info("INFO", "replication")["master_link_status"] == "up", "a replica")
         until(lambda: self.primary.ask("WAIT", 1, 100) == 1, "a replica in step")
 
@@ -238,7 +238,7 @@ def test_another_primary_meanwhile(connect: Connect, pair: Pair, monkeypatch: py
 
 @pytest.fixture(scope="module")
 def wavering() -> Iterator[Cluster]:
-    """A cluster of one master and its replica, of the newest server, in which nothing is decided unasked."""
+    """Yield a cluster of one master and its replica, which decide nothing by themselves."""
     with Cluster(binaries()[0], masters=1, replicas=1, extra=[f"--{MAY_NOT}", "yes"]) as cluster:
         yield cluster
 
@@ -350,7 +350,7 @@ def test_whether_a_frozen_server_can_wait_is_asked_within_the_calls_bound(connec
 
 @pytest.mark.slow
 def test_a_frozen_master_is_not_asked_what_another_can(colour: str) -> None:
-    """Whether a master can wait is asked of the one that the call goes to."""
+    """The call's own master is asked whether it can wait."""
     options = ["--appendonly", "yes", "--appendfsync", "always"]
     with Cluster(binaries()[0], extra=options) as cluster, Connect(colour, cluster) as connect:
         group, other, _ = cluster.groups()
@@ -380,7 +380,7 @@ def test_what_is_not_understood() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", [*DURABLE, *DURABLE_IN_SCRIPTS])
 def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of these finds it."""
+    """One of these tests finds the bug."""
     if mutant in DURABLE:
         bug = DURABLE[mutant]
         plant(monkeypatch, bug.module, bug.old, bug.new)

@@ -113,7 +113,7 @@ def test_a_key_that_has_gone_ahead(cluster: Cluster) -> None:
 
 
 def test_a_lost_reply_and_a_slot_that_moves(cluster: Cluster) -> None:
-    """The call is sent again to the node that has the slot by then, is answered from its record, and does nothing.
+    """The call is sent again to the slot's new node. Its record answers it, and it does nothing.
 
     What another node has answered meanwhile is not sent again.
     """
@@ -323,7 +323,7 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of these finds it."""
+    """One of these tests finds the bug."""
     bug = MUTANTS[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for a condition that never holds

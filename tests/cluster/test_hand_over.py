@@ -145,7 +145,7 @@ def pair() -> Iterator[Pair]:
 
 
 def between_shards(colour: str, pair: Pair) -> tuple[Connect, Any, str]:
-    """A queue with a job of one shard, and a key of another."""
+    """Return a queue with a job of one shard, and a key of another shard."""
     pair.primary.ask("FLUSHALL")
     connect = Connect(colour, pair)
     queue = connect("q", shards=3)
@@ -199,7 +199,7 @@ def test_a_replica_that_is_away_is_waited_for(colour: str, pair: Pair, monkeypat
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", HAND_OVER)
 def test_planted_bug(mutant: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of these finds it."""
+    """One of these tests finds the bug."""
     bug = HAND_OVER[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
     with pytest.raises(AssertionError):

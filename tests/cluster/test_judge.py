@@ -21,20 +21,20 @@ def done(judge: Judge, *names: str, counted: int | None = None) -> None:
 
 
 def in_order(judge: Judge, *numbers: int) -> None:
-    """Jobs of one key begin and end."""
+    """Begin and end jobs of one key in order."""
     for number in numbers:
         judge.begins("q", "k", number)
         judge.ends("q", "k", number)
 
 
 def side_by_side(judge: Judge) -> None:
-    """The next of a key begins before one ends."""
+    """Begin the next job of a key before one ends."""
     judge.begins("q", "k", 0)
     judge.begins("q", "k", 1)
 
 
 def twice(judge: Judge) -> None:
-    """Two leases complete one job."""
+    """Complete one job by two leases."""
     judge.won("q", "a")
     judge.won("q", "a")
 
@@ -60,7 +60,7 @@ def test_it_complains(case: str) -> None:
 
 
 def test_it_is_content() -> None:
-    """A run may come again, of an ordered job until the next of its key has begun."""
+    """A run may come again. An ordered job may do so until the next of its key has begun."""
     judge = Judge()
     done(judge, "a", "b", "a")
     in_order(judge, 0, 0, 1, 2, 2)

@@ -1,4 +1,4 @@
-"""How clients learn which node serves which slot, while nodes are frozen, or are no members any more."""
+"""How clients learn which node serves a slot, while nodes are frozen or have left the cluster."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_map_is_learnt_of_the_one_that_answers(frozen: Cluster, colour: str)
 
 @pytest.mark.slow
 def test_tasks_learn_the_map_together(silent: Cluster) -> None:
-    """Those whose time is over leave the search to the others."""
+    """Tasks whose time is over leave the search to the others."""
 
     async def calls() -> Any:
         async with AsyncQueue("one", url=silent.url, timeout=1.0) as queue:
@@ -133,6 +133,6 @@ def test_a_seed_that_was_taken_out(outside: Cluster, colour: str, way: str) -> N
 
 @pytest.fixture(scope="module")
 def outside() -> Iterator[Cluster]:
-    """Three masters, and a node that is to be no member."""
+    """Yield three masters, and a node that will leave the cluster."""
     with Cluster(binaries()[0], masters=3, replicas=1) as cluster:
         yield cluster

@@ -25,7 +25,7 @@ from tests.support.servers import Server
 
 
 def tour(queue: Any) -> None:
-    """Have a queue do something of everything."""
+    """Use each feature of a queue."""
     first = queue.enqueue(b"first", id="one")
     assert not queue.enqueue(b"again", id="one").added
     assert len(queue.enqueue_many([b"x"] * 2_500)) == 2_500
@@ -104,7 +104,7 @@ def test_events_of_each_master(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_schedules_and_flows_on_all_masters(kind: str, cluster: Cluster) -> None:
-    """One worker ticks the schedules, and leads runs with children to their ends, on three masters side by side."""
+    """One worker ticks the schedules and leads runs with children to their ends, on three masters."""
     worker = Running(kind, url=cluster.url)
     names = cluster.groups()
     flows = [Flow(name, url=cluster.url) for name in names]
@@ -200,7 +200,7 @@ def test_a_clusters_url_of_one_server(connect: Connect, newest: Server) -> None:
 
 
 def test_no_node_answers() -> None:
-    """A command says so in a line, without a traceback."""
+    """A command prints one line without a traceback."""
     done = CliRunner().invoke(app, ["queues", "--url", "redis+cluster://localhost:1,localhost:2"])
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("headrace: redis+cluster://localhost:1,localhost:2: ")
@@ -208,7 +208,7 @@ def test_no_node_answers() -> None:
 
 
 def test_a_client_of_the_command_line_closes_its_connections(cluster: Cluster) -> None:
-    """Without the collector, which may come late."""
+    """The garbage collector, which may come late, is not needed."""
 
     def connections() -> list[int]:
         return [len(node.ask("CLIENT", "LIST").splitlines()) for node in cluster.nodes]

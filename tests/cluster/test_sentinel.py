@@ -46,7 +46,7 @@ def heard(sentinels: Sentinels) -> None:
 
 
 def replaced(sentinels: Sentinels) -> None:
-    """The former primary takes writes again, and is demoted only seconds later."""
+    """The former primary takes writes again, and is demoted seconds later."""
     former = sentinels.primary
     sentinels.failover()
     heard(sentinels)
@@ -95,7 +95,7 @@ def test_a_primary_that_is_heard_of_late(sentinels: Sentinels, monkeypatch: pyte
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", SENTINEL)
 def test_planted_bug(mutant: str, sentinels: Sentinels, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of these finds it."""
+    """One of these tests finds the bug."""
     bug = SENTINEL[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", STILL_S))  # seconds to wait for a condition that never holds

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.ci
 
 
 def shards_of(cluster: Cluster, node: Any, table: Table) -> set[int]:
-    """The numbers of the shards that a node serves."""
+    """Return the numbers of the shards that a node serves."""
     slots = {part.number: slot_of(Keys.of(table.group).at(part).prefix) for part in table.shards}
     owners = cluster.slots()
     return {number for number, slot in slots.items() if owners[slot] is node}
@@ -269,7 +269,7 @@ def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
 
 
 def test_a_flow_on_all_masters(cluster: Cluster, kind: str) -> None:
-    """Its runs are spread, and each is where its id is."""
+    """Its runs are spread, and each is in the shard of its id."""
     flow = Flow("shop", url=cluster.url, shards=6)
     worker = Running(kind, url=cluster.url)
     flow.stage("pick", next="bill", children="pack")(
@@ -338,7 +338,7 @@ def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) ->
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", SHARDS)
 def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of these finds it."""
+    """One of these tests finds the bug."""
     bug = SHARDS[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for a condition that never holds

@@ -55,7 +55,7 @@ def _takes_all_for_living(node: Server) -> bool:
 
 
 def took(call: Callable[[], Any]) -> tuple[float, Any]:
-    """The seconds that a call took, and its answer, or error."""
+    """Return the seconds that a call took, and its answer or error."""
     start = time.monotonic()
     try:
         answer = call()
@@ -65,7 +65,7 @@ def took(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def parted(cluster: Cluster, node: Server) -> tuple[list[str], list[str]]:
-    """The keys whose shards a node serves, and the others."""
+    """Return the keys whose shards a node serves, and the others."""
     gone = shards_of(cluster, node, TABLE)
     there = {key: TABLE.shard_of(key) in gone for key in KEYS}
     return [key for key in KEYS if there[key]], [key for key in KEYS if not there[key]]
@@ -129,7 +129,7 @@ def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, v
 
 
 def test_follow_ups_go_round_it(connect: Connect, cluster: Cluster, victim: Server) -> None:
-    """Those for its shards wait in their outbox, and keep no others back."""
+    """Follow-ups for its shards wait in their outbox, and do not delay others."""
     lost, living = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
     queue.enqueue_many([NewJob(b"x", key=key) for key in living[:3]])
@@ -172,7 +172,7 @@ def test_a_worker_goes_round_it(kind: str, cluster: Cluster, victim: Server) -> 
 
 
 def test_when_all_are_silent(connect: Connect, cluster: Cluster) -> None:
-    """It is an error, as no queue is known to be empty."""
+    """The call raises an error, because no queue is known to be empty."""
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
     queue.enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])
     queue.lease().release()

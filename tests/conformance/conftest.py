@@ -114,7 +114,7 @@ def within(newest: Server, inside: Callable[..., int], capfd: pytest.CaptureFixt
 
 @pytest.fixture
 def terminal(newest: Server, inside: Callable[..., int]) -> Terminal:
-    """Like `on_a_terminal`, in this process."""
+    """Run the program on a terminal in this process, like `on_a_terminal`."""
 
     def run(*arguments: str, answer: bytes = b"", at: str = newest.url, **more: str) -> tuple[int, str]:
         ours, theirs = pty.openpty()

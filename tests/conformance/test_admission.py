@@ -88,7 +88,7 @@ def test_a_part_has_room_or_none_of_it_goes_in(connect) -> None:
 
 @pytest.mark.ci
 def test_no_room_in_time(connect) -> None:
-    """`block` waits as long as the call may take, or the queue's."""
+    """`block` waits as long as the call or the queue allows."""
     queue = connect("q", max_waiting=1, full="block", timeout=0.2)
     job = NewJob(b"x", key="k")
     queue.enqueue(job)
@@ -366,7 +366,7 @@ def test_only_completion_keeps_an_id(connect, end: str) -> None:
 
 
 def test_a_dead_letter_that_is_redriven(connect) -> None:
-    """It is unique still."""
+    """A redriven dead letter has its id, which stays taken."""
     queue = connect("q", unique_for=LONG)
     leased(queue, id="a").dead_letter("why")
     queue.admin.redrive()
@@ -441,7 +441,7 @@ BAD: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_bad_conditions_are_refused(nowhere, what: str) -> None:
-    """Before anything is sent."""
+    """The call is refused before a script is sent."""
     with pytest.raises((ValueError, TypeError), match=what):
         nowhere("q").enqueue(b"x", **BAD[what])
     if "full" not in BAD[what]:

@@ -14,7 +14,7 @@ from tests.support.steps import LONG
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
-    """Return id, kind and reason of the dead letters that were logged."""
+    """Return the id, kind and reason of each logged dead letter."""
     found = [record for record in caplog.records if record.getMessage().startswith("job_dead_lettered")]
     assert all(record.levelno == logging.ERROR for record in found)
     return [(record.job_id, record.kind, record.reason) for record in found]  # type: ignore[attr-defined]
@@ -39,7 +39,7 @@ def leased(queue: Any, n: int = 1) -> list[Any]:
 
 
 def test_by_hand(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A lease that was lost kills nothing, and says nothing."""
+    """A lost lease makes no dead letter and no log line."""
     queue = connect(lease=LONG)
     one, two, lost = leased(queue, 3)
     assert lost.complete()

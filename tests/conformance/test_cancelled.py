@@ -23,7 +23,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 def refused(ask: Callable[[], Any]) -> tuple[str, str]:
-    """The id and the state that the error names."""
+    """Return the id and the state that the error names."""
     with pytest.raises(JobFailed) as caught:
         ask()
     return caught.value.id, caught.value.state

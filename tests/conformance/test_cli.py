@@ -76,7 +76,7 @@ def test_lines_from_standard_input(headrace: Program, queue: Queue) -> None:
 
 
 def test_lines_from_a_file(within: Program, queue: Queue, tmp_path: Path) -> None:
-    """More than one read, one call and one line's buffer hold."""
+    """The file is larger than one read, one call and one buffer."""
     long = "x" * 3_000_000
     lines = [str(i) for i in range(2500)] + [long, "end"]
     (tmp_path / "jobs.txt").write_text("\n".join(lines))
@@ -219,7 +219,7 @@ def test_no_server_named(within: Program, command: list[str]) -> None:
 
 
 def test_which_server_is_meant(within: Program, newest: Server, queue: Queue) -> None:
-    """The option, then HEADRACE_URL, then REDIS_URL."""
+    """The option counts first, then HEADRACE_URL, then REDIS_URL."""
     assert within("enqueue", "q", "--create", "a", "--url", newest.url, at=NOWHERE).returncode == 0
     assert within("enqueue", "q", "--create", "b", REDIS_URL=NOWHERE).returncode == 0
     assert within("enqueue", "q", "--create", "c", at=None, REDIS_URL=newest.url).returncode == 0
@@ -228,7 +228,7 @@ def test_which_server_is_meant(within: Program, newest: Server, queue: Queue) ->
 
 @pytest.mark.parametrize("command", [["enqueue", "q", "x"], ["stats"], ["demo"]], ids=lambda words: words[0])
 def test_a_server_that_is_not_there(within: Program, command: list[str]) -> None:
-    """One line that names it, without its password."""
+    """The command prints one line that names the server without its password."""
     done = within(*command, "--url", NOWHERE)
     refused(done, "redis://127.0.0.1:1/0: ", "refused", code=1)
     assert "secret" not in done.stderr
@@ -337,7 +337,7 @@ def test_workers(within: Program, queue: Queue, newest: Server) -> None:
 
 
 def test_dead_letters(within: Program, queue: Queue) -> None:
-    """Listed, redriven and purged, some or all."""
+    """Some or all dead letters are listed, redriven and purged."""
     first, second, *_ = bury(queue, b"a", b"b\x1b[31m\xff", b"c", b"d", reason="it\n\twas \x1b[2Jwrong")
     lines = within("dead", "list", "q").stdout.splitlines()
     assert lines[0].split("\t") == ["id", "attempt", "since", "worker", "reason", "payload"]
@@ -445,7 +445,7 @@ def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Qu
 
 @pytest.mark.slow
 def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path, terminal: Terminal) -> None:
-    """A table, a progress bar with a rate, and no waiting for lines that nobody knows of."""
+    """A terminal gets a table and a progress bar with a rate. No wait for unknown lines happens."""
     (tmp_path / "jobs").write_text('{"payload": "[bold]x"}\n' * 100)
     code, seen = on_a_terminal(["enqueue", "q", "--create", "--jsonl", "-f", str(tmp_path / "jobs")], newest.url)
     assert code == 0
@@ -465,7 +465,7 @@ def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path, terminal: T
 
 @pytest.mark.slow
 def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
-    """A reader that has seen enough (`| head`) ends it, without a word."""
+    """A reader that stops early (`| head`) ends the program silently."""
     queue.enqueue_many([b"x" * 1000] * 500)
     bury(queue, *[b"x" * 1000] * 500)
     with started("dead", "list", "q", "--jsonl", url=newest.url, stdout=PIPE, stderr=PIPE) as program:
@@ -621,7 +621,7 @@ def test_json_lines_have_no_empty_fields(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_a_viewer_is_refused_in_words(within: Program, queue: Queue, newest: Server) -> None:
-    """Without the place in a script."""
+    """The message leaves out the place in a script."""
     queue.enqueue(b"x", id="a")
     with newest.client() as client:
         commands = ["+@read", "+@connection", "+@scripting"]
@@ -660,7 +660,7 @@ def test_an_application_with_logging_of_its_own(working: Callable[..., Working],
 
 @pytest.mark.slow
 def test_processes_have_names_of_their_own(working: Callable[..., Working], queue: Queue) -> None:
-    """A worker that has a name gets a number behind it, the same after a death."""
+    """A worker with a name gets a number after it, which is the same after a death."""
 
     def names() -> list[str]:
         return sorted(x.name.partition(".")[0] for x in queue.admin.workers() if x.alive)
@@ -714,7 +714,7 @@ def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Qu
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", ["worker", "awaited"])
 def test_a_burst(working: Callable[..., Working], queue: Queue, name: str) -> None:
-    """Ends when all is done, and at once if there is nothing."""
+    """The program ends when all jobs are done, and at once if there are none."""
     queue.enqueue_many([b"x"] * 50)
     queue.enqueue(b"late", delay=0.5)
     work = working(f"app:{name}", "--processes", "2", "--burst")
@@ -830,7 +830,7 @@ def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue
 
 @pytest.mark.slow
 def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
-    """Both come at once, and none of them is swallowed by the other."""
+    """Both signals come at once, and neither swallows the other."""
     work = working("app:worker", "--processes", "2")
     until(lambda: len(work.pids()) == 2, patience=PATIENCE)
     queue.enqueue_many([b"hold", b"hold"])
@@ -947,7 +947,7 @@ def test_a_worker_without_its_server(working: Callable[..., Working]) -> None:
 
 @pytest.fixture
 def own(newest: Server) -> Iterator[Server]:
-    """A server that may go away."""
+    """Start a server that may go away."""
     with Server(newest.binary) as server:
         yield server
 
@@ -999,7 +999,7 @@ def test_it_starts_while_the_server_stands_still(working: Callable[..., Working]
 
 @pytest.mark.slow
 def test_an_outage_that_is_too_long(working: Callable[..., Working], own: Server) -> None:
-    """Ends all processes, and is not answered by starting others."""
+    """All processes end, and no others are started."""
     work = working("app:worker", "--processes", "2", "--max-outage", "0.5", url=own.url)
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     with Queue("q", url=own.url) as queue:
@@ -1039,7 +1039,7 @@ def test_without_the_extra(absent: str) -> None:
 
 @pytest.mark.slow
 def test_it_starts_without_what_draws_tables() -> None:
-    """Which takes as long to import as a short command."""
+    """The library for tables takes as long to import as a short command."""
     drawing = "{'rich.console', 'rich.progress', 'textual'}"
     code = f"import sys, headrace.console.cli.app; print(sorted({drawing} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -1053,7 +1053,7 @@ def test_the_library_does_without_the_extra() -> None:
 
 
 def test_a_moment_that_no_calendar_has(within: Program, queue: Queue, newest: Server) -> None:
-    """It is shown as a number, and the others as ever."""
+    """The time is shown as a number. The other jobs are shown as usual."""
     with newest.client() as client:
         queue.enqueue(b"x", id="soon", delay=60)
         queue.enqueue(b"x", id="far", delay=60)
@@ -1068,7 +1068,7 @@ def test_a_moment_that_no_calendar_has(within: Program, queue: Queue, newest: Se
 @pytest.mark.sampled
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> None:
-    """Characters that it can't take are escaped, and JSON stays JSON."""
+    """Characters outside the locale are escaped, and JSON stays JSON."""
     name = "naïve-😀-☃"
     env = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
     bury(queue, b"x")

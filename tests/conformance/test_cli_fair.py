@@ -62,7 +62,7 @@ def test_doctor_names_a_header_that_no_job_has(within: Program, queue: Queue[byt
 
 
 def test_doctor_names_slots_of_nobody(within: Program, queue: Queue[bytes], newest: Server) -> None:
-    """Until a repair gives them back."""
+    """The doctor names them until a repair releases them."""
     queue.enqueue(b"x", headers={"tenant": "ada"})
     lease = queue.lease()
     assert lease is not None

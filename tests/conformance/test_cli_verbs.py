@@ -52,7 +52,7 @@ OF_A_QUEUE = [
 
 
 def words(command: str, queue: str) -> list[str]:
-    """The words of a command with the queue in its place."""
+    """Return the words of a command with the queue in its place."""
     if "{}" in command:
         return command.format(queue).split()
     verb, *rest = command.split()
@@ -71,7 +71,7 @@ def test_an_unknown_queue_is_refused(within: Program, queue: Queue) -> None:
 
 
 def test_create(within: Program, newest: Server) -> None:
-    """Makes the queue where that makes sense."""
+    """The option makes the queue for commands where that makes sense."""
     for command in ("enqueue a", "pause", "schedules add s p --every 60"):
         name = command.split()[0]
         done = within(*words(command, name), "--create")
@@ -110,7 +110,7 @@ DESTRUCTIVE = ["purge", "delete", "expire", "fail-worker w", "dead purge"]
 
 @pytest.mark.parametrize("command", DESTRUCTIVE)
 def test_nothing_is_destroyed_unasked(within: Program, queue: Queue, command: str) -> None:
-    """Without a terminal there is nobody to ask."""
+    """Without a terminal there is no user to ask."""
     before = queue.counts()
     refused(within(*words(command, "q")), "give --yes")
     assert queue.counts() == before
@@ -202,7 +202,7 @@ def test_find(within: Program, queue: Queue) -> None:
 
 
 def test_show(within: Program, queue: Queue) -> None:
-    """A job with all there is, or the queue."""
+    """The command shows all of a job, or the queue."""
     (row,) = lines(within("show", "q", "w", "--json"))
     assert (row["id"], row["state"], row["payload"], row["position"]) == ("w", "waiting", "W", 0)
     shown = dict(line.split("\t") for line in within("show", "q", "r").stdout.splitlines())
@@ -495,7 +495,7 @@ def test_flows(within: Program, shop: Flow) -> None:
 
 
 def test_a_flow_that_failed_says_why(within: Program, shop: Flow, newest: Server) -> None:
-    """A run, and a child of one."""
+    """The reason is shown for a run and for a child of one."""
     with Queue("shop/pack", url=newest.url, shards=shop.ops.settings.shards) as pack:
         first, second = pack.lease_many(2)
         assert first.dead_letter("no\nbox")

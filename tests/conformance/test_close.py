@@ -55,7 +55,7 @@ def test_what_is_held_stays_leased(client, connect):
 
 @pytest.mark.differs("keys")
 def test_one_that_goes_on_is_there_again(client, connect):
-    """A closed queue may be used again, and closed again."""
+    """A closed queue can be used and closed again."""
     queue = connect()
     for _ in range(2):
         queue.enqueue(b"x")
@@ -120,7 +120,7 @@ def test_one_that_did_nothing_says_nothing(server, connect):
 
 @pytest.mark.differs("parts")
 def test_queues_of_one_name_share_lanes(client, connect):
-    """Those that are forgotten without `close` leave one record, not one each."""
+    """Queues that are forgotten without `close` leave one record together."""
     queues = [connect() for _ in range(10)]
     for queue in queues:
         queue.enqueue(b"x")

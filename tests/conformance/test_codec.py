@@ -12,7 +12,7 @@ from tests.support.steps import LONG, expire, key, leased, payloads, present, pr
 
 
 class Reversed:
-    """A codec of the user's own."""
+    """A codec of the user."""
 
     def encode(self, payload):
         if payload is None:
@@ -105,7 +105,7 @@ def test_quarantine(connect):
 
 
 def test_quarantine_on_the_way(connect):
-    """One who wants a job gets the next that decodes, in the same call, however many do not."""
+    """A lease call gets the next job that decodes in the same call, after any number of others."""
     plain, queue = connect(), connect(codec=JSONCodec())
     plain.enqueue_many([*[b"["] * 5, b"1", *[b"["] * 5, b"2"])
     assert queue.lease().job.payload == 1
@@ -116,7 +116,7 @@ def test_quarantine_on_the_way(connect):
 
 @pytest.mark.differs("order")
 def test_quarantine_of_what_came_back(connect):
-    """A job that was released, ran out or was delayed is put aside, too."""
+    """A job that was released, delayed, or had an expired lease is quarantined too."""
     plain, queue = connect(), connect(codec=JSONCodec())
     released, expired, delayed = [leased(plain, b"[") for _ in range(3)]
     assert released.release()
@@ -130,7 +130,7 @@ def test_quarantine_of_what_came_back(connect):
 
 
 def test_quarantined_and_redriven(connect):
-    """Redriven to those who can read it, a job that was put aside is as it was."""
+    """A client that can decode the quarantined job gets it unchanged after a redrive."""
     plain, queue = connect(), connect(codec=JSONCodec())
     plain.enqueue(b"\xff\x00", id="a", headers={"a": "b"})
     assert queue.lease() is None

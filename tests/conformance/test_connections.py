@@ -280,7 +280,7 @@ def test_client_with_a_pool(connect):
     """A client may have a pool and share it. The queue takes no connection from it."""
 
     def busy(module):
-        """A client whose only connection is taken."""
+        """Return a client whose only connection is taken."""
         pool = module.BlockingConnectionPool(
             connection_class=module.UnixDomainSocketConnection,
             path=connect.server.path,

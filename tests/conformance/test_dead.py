@@ -15,7 +15,7 @@ TERM = 10.0  # seconds of a peer's timeout here
 
 
 def ghost(queue: Any, client: Any, late: float = 1.0) -> None:
-    """A worker has leased a job, and its deadline passed so many seconds ago."""
+    """Let a worker lease a job and make its deadline so many seconds old."""
     queue.enqueue(b"x")
     assert queue._run(queue.ops.beat("ghost", LONG, register=True))
     assert len(queue._run(queue.ops.lease("ghost", 1)).claims) == 1
@@ -35,7 +35,7 @@ def pulse(client: Any, since: float, seen: float, *, run: str | None = None) -> 
 
 
 def look(queue: Any, name: str = "young") -> int:
-    """How many a peer that has just come declares dead."""
+    """Return how many workers a new peer declares dead."""
     assert queue._run(queue.ops.beat(name, LONG, register=True))
     return int(queue._run(queue.ops.reclaim(name, TERM)).declared)
 
@@ -88,7 +88,7 @@ def test_who_was_late_before_a_short_gap_is_dead(connect: Any, client: Any) -> N
 
 
 def test_the_clock_goes_back(connect: Any, client: Any) -> None:
-    """Deadlines that it has left behind come as much earlier, and the dead are found."""
+    """Deadlines move back with the clock, and dead workers are found."""
     queue = connect()
     ghost(queue, client, late=-600.0)
     pulse(client, since=LONG, seen=-600.0)
@@ -101,7 +101,7 @@ def test_the_clock_goes_back(connect: Any, client: Any) -> None:
 
 
 def test_told_when_the_next_deadline_passes(connect: Any, client: Any) -> None:
-    """So that its jobs are back then, not a look later."""
+    """Its jobs are back at that time and not a look later."""
     queue = connect()
     ghost(queue, client, late=-0.4)
     looked_after(client)
@@ -119,7 +119,7 @@ def gone_back(client: Any, seconds: float) -> None:
 
 
 def test_who_beat_since_the_clock_went_back_lives(connect: Any, client: Any) -> None:
-    """An idle worker whose beat was quicker than the first look is not taken for one from before."""
+    """An idle worker sent a heartbeat before the first look. It does not count as one from before."""
     queue = connect()
     assert queue._run(queue.ops.beat("quick", TERM, register=True))
     gone_back(client, 600.0)
@@ -128,7 +128,7 @@ def test_who_beat_since_the_clock_went_back_lives(connect: Any, client: Any) -> 
 
 
 def test_the_clock_goes_back_before_many(connect: Any, client: Any) -> None:
-    """However many deadlines and dues there are, they come as much earlier once, part by part."""
+    """All deadlines and due times move back once, part by part, however many there are."""
     queue = connect()
     at = now(client)
     many = {f"{number}": at + 600_000 + number // 400 for number in range(2500)}

@@ -217,7 +217,7 @@ def test_a_producer_that_differs_hears_it_once(connect: Any, warned: Callable[[]
 def test_lines_as_they_are_for_workers_with_a_codec_are_no_news(
     newest: Server, warned: Callable[[], list[str]], order: str
 ) -> None:
-    """Whichever of both comes first, and however often they start."""
+    """The order in which the workers start does not matter, nor how often they do."""
     got: list[Any] = []
     with Queue("q", url=newest.url, max_attempts=3) as lines:
         if order == "producer":

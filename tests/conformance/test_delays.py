@@ -172,7 +172,7 @@ def test_rescheduled_to_now(queue, delay):
 
 
 def test_rescheduled_while_somebody_waits(connect, server):
-    """A reader that is blocked learns of a delay that is now the first to end."""
+    """A blocked reader learns of a delay that is now the first to end."""
     queue = connect()
     name = queue.enqueue(b"x", delay=LONG).id
     with server.queue("q") as other, ThreadPoolExecutor(1) as pool:
@@ -209,7 +209,7 @@ def test_a_delay_by_another_client_while_a_reader_is_blocked(connect, server):
 
 @pytest.mark.differs("ops")
 def test_promotion_is_in_the_order_of_due_times(queue, client):
-    """Promotion is in the order of due times, however many there are, and however late."""
+    """Any number of late jobs is promoted in the order of due times."""
     queue.enqueue_many([NewJob(b"%d" % i, id=f"{i}", delay=LONG) for i in range(250)])
     client.zadd(key("delayed"), {f"{i}": 1000 - i for i in range(250)})
     until(lambda: promoted_all(queue))

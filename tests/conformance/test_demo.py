@@ -83,7 +83,7 @@ def test_on_a_server_of_yours(newest: Server) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted(newest: Server, tmp_path: Path, number: int, code: int) -> None:
-    """Its processes end, and its keys are gone."""
+    """The processes end, and their keys are gone."""
     with newest.client() as client, (tmp_path / "said").open("wb") as said:
         with started("demo", "--url", newest.url, url=None, stdout=said, stderr=said) as demo:
             until(lambda: client.keys("demo-*:jobs"), "its queue", PATIENCE)
@@ -95,7 +95,7 @@ def test_interrupted(newest: Server, tmp_path: Path, number: int, code: int) -> 
 
 
 def test_interrupted_between_two_starts(monkeypatch: pytest.MonkeyPatch, newest: Server) -> None:
-    """A process that has just been started is known, and ended."""
+    """A process that was just started is known and ended."""
     start, begun = demo.Process.start, list[demo.Process]()
 
     def interrupted(arguments: Sequence[str], output: IO[bytes]) -> demo.Process:
@@ -162,7 +162,7 @@ def test_good_evidence(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_is_different(change: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Everything that is not as promised is named, and makes the exit code 1."""
+    """Each difference from the promises is named, and the exit code is 1."""
     wrong = attrs.evolve(GOOD, **change)
     assert any(words in one for one in wrong.differences()), wrong.differences()
     assert report(wrong) == 1
@@ -170,7 +170,7 @@ def test_what_is_different(change: dict[str, object], words: str, capsys: pytest
 
 
 def test_facts() -> None:
-    """Always the same of the same source, and others of any other."""
+    """The same source gives the same facts, and another source gives others."""
     source = b"class A:\n    def f(self): pass\n    async def g(self): pass\ndef h(x, y): pass\n"
     assert facts(source) == facts(source)
     found = totals({"m": facts(source)})

@@ -1,4 +1,4 @@
-"""`headrace doctor` on servers that are set up badly, and on one that is not."""
+"""`headrace doctor` on badly configured servers, and on a good one."""
 
 from __future__ import annotations
 

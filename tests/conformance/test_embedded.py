@@ -70,7 +70,7 @@ class Member:
         assert self.wait() == 0
 
     def end(self) -> None:
-        """Give it nothing more to read."""
+        """End the standard input of the process."""
         self._input.close()
 
     def wait(self) -> int:
@@ -120,7 +120,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 def is_free(lock: Path) -> bool:
-    """Whether no living process holds the lock file."""
+    """Tell whether no live process holds the lock file."""
     if lock.exists():
         with lock.open() as file:
             try:
@@ -142,7 +142,7 @@ def ask(path: str, *command: str) -> Any:
 
 
 def hangs_up(client: redis.Redis) -> bool:
-    """Whether the server at the other end of the client's one connection is gone."""
+    """Tell whether the server at the other end of the client's connection is gone."""
     try:
         client.ping()
     except redis.ConnectionError:
@@ -155,7 +155,7 @@ def pid_of(path: str) -> int:
 
 
 def starts(directory: Path) -> int:
-    """How many servers have come up in the directory so far."""
+    """Return how many servers have started in the directory so far."""
     return (directory / "server.log").read_text().count("Ready to accept connections")
 
 
@@ -236,7 +236,7 @@ def test_every_spelling_is_one_server(
 
 
 def test_a_killed_member_has_left(directory: Path, join: Join) -> None:
-    """A starter that is killed takes nobody's server away, and the last live member stops it."""
+    """A killed starter does not stop the server. The last live member stops it."""
     starter = join(directory)
     path = starter.joined()
     other = join(directory)
@@ -306,7 +306,7 @@ def test_a_killed_server_comes_back(directory: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the supervisor by /proc")
 @pytest.mark.parametrize("successor", ["a joiner", "the last to leave"])
 def test_a_killed_supervisor_is_replaced(directory: Path, join: Join, successor: str) -> None:
-    """Without its supervisor a server goes on, and is minded again by who joins or leaves next."""
+    """A server goes on without its supervisor. The next member that joins or leaves starts another."""
     member = join(directory)
     path = member.joined()
     pid = pid_of(path)
@@ -525,7 +525,7 @@ def test_a_server_that_does_not_start(directory: Path) -> None:
 
 
 def kill_both(path: str) -> None:
-    """Supervisor and server, as one who ends everything would."""
+    """Kill supervisor and server, as a user who ends everything does."""
     server = pid_of(path)
     supervisor = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(supervisor, signal.SIGKILL)

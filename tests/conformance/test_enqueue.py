@@ -345,7 +345,7 @@ def test_enqueue_many(queue):
 
 @pytest.mark.differs("keys")
 def test_ids_that_are_not_consecutive(queue, client):
-    """A part whose entry IDs go on in the next millisecond has every receipt right, as one of consecutive IDs has."""
+    """A part whose entry IDs continue in the next millisecond has the right receipts."""
     client.xadd(queue.ops.keys.key("jobs"), {"data": b"0"}, id=f"9999999999999-{2**64 - 3}")
     receipts = queue.enqueue_many([b"1", b"2", b"3", b"4"])
     ids = [f"9999999999999-{2**64 - 2}", f"9999999999999-{2**64 - 1}", "10000000000000-0", "10000000000000-1"]

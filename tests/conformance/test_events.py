@@ -23,7 +23,7 @@ QUIET = 0.5  # seconds without an event after which a test has heard all
 
 
 def two(queue: Any) -> list[Any]:
-    """Two leased jobs, `a` with an id."""
+    """Lease two jobs, of which `a` has an id."""
     queue.enqueue_many([NewJob(b"x", id="a"), b"x"])
     return sorted(queue.lease_many(2), key=lambda lease: lease.job.id != "a")
 
@@ -148,7 +148,7 @@ def test_what_is_told(connect: Any, story: str) -> None:
 
 @pytest.mark.differs("ops")
 def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> None:
-    """leave.lua, and the jobs of a worker that died."""
+    """The script leave.lua releases jobs, and the jobs of a dead worker are reclaimed."""
     queue = connect()
     lease = two(queue)[0]
     with listening(queue, "released") as told:
@@ -231,7 +231,7 @@ def test_a_listener_that_was_cut_off(connect: Any, client: redis.Redis) -> None:
 
 
 def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: redis.Redis, server: Server) -> Event:
-    """The next event, of a job that is added once somebody listens."""
+    """Return the next event of a job that is added once a listener is there."""
 
     def add() -> None:
         until(lambda: subscribed(client))

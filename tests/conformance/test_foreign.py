@@ -51,7 +51,7 @@ BODIES = {
 
 
 def states(queue: Any) -> list[Any]:
-    """Everything that the queue lists."""
+    """Return every job that the queue lists."""
     return [item for state in ("waiting", "running", "delayed", "dead") for item in getattr(queue.admin, state)()]
 
 

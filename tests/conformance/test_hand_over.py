@@ -45,7 +45,7 @@ def leave(url: str, *then: NewJob[Any]) -> None:
 
 
 def taken(queue: Any) -> list[Any]:
-    """The jobs of a queue, each completed."""
+    """Complete the jobs of a queue and return them."""
     jobs: list[Any] = []
     while leases := queue.lease_many(100):
         assert all(queue.complete_many(leases))
@@ -54,7 +54,7 @@ def taken(queue: Any) -> list[Any]:
 
 
 def kept(client: redis.Redis, *parts: str) -> int:
-    """How many keys of that kind there are."""
+    """Return the number of keys of that kind."""
     keys: Any = client.keys()
     return sum(key.decode().rpartition(":")[2] in parts for key in keys)
 
@@ -193,7 +193,7 @@ def test_purge_and_delete(queue: Any, after: Any, server: Server, delete: bool) 
 
 
 def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
-    """All send the same, and a consumer is quick."""
+    """All of them send the same jobs, and a consumer is quick."""
     leave(server.url, *(NewJob(b"%d" % n, key=key) for n, key in enumerate(FAR)))
     whole = [Queue("q/a", url=server.url, shards=SHARDS) for _ in range(3)]
     calls = [hand_over(one._verbs.map, one._verbs.map.ordered(), Targets()) for one in whole]  # type: ignore[union-attr]

@@ -43,7 +43,7 @@ def test_it_says_completed_when_and_by_whom(queue: Any) -> None:
 
 
 def test_a_fair_queue_tells_that_a_lease_expired_for_the_last_time(connect: Connect) -> None:
-    """The call that finds a job without attempts keeps its end."""
+    """The call that finds a job without attempts records its end."""
     queue = connect(history=1000, fair="tenant", max_attempts=1)
     queue.enqueue(b"x", id="a", headers={"tenant": "t"})
     assert len(queue.lease_many(1)) == 1
@@ -273,7 +273,7 @@ def test_it_is_bounded_and_so_is_its_time(connect: Connect, client: Any) -> None
 
 
 def test_the_declaration_counts_for_all(connect: Connect, server: Server) -> None:
-    """A worker that says nothing of it keeps it, too."""
+    """A worker without the option keeps the history too."""
     queue = connect(history=100)
     names = [receipt.id for receipt in queue.enqueue_many([b"x", b"y"])]
     worker = Worker(url=server.url, heartbeat=0.2, timeout=1.0)
@@ -338,7 +338,7 @@ def test_bad_ones_are_refused(options: dict[str, Any], error: type[Exception]) -
 
 
 def test_the_first_job_of_a_producer_with_a_history_is_kept(newest_connect: Connect, newest: Server) -> None:
-    """Also where a worker that declares none waits for the job."""
+    """The job is kept even if a worker without the option waits for it."""
     names = [f"q{number}" for number in range(MANY)]
     worker = Worker(url=newest.url)
     for name in names:
@@ -357,7 +357,7 @@ def test_the_first_job_of_a_producer_with_a_history_is_kept(newest_connect: Conn
 def test_the_first_job_of_a_worker_with_a_history_is_kept(
     newest_connect: Connect, work: Callable[..., Running], shards: int
 ) -> None:
-    """Also where its producer declares none."""
+    """The job is kept even if its producer lacks the option."""
     queues = [newest_connect(f"q{number}", shards=shards) for number in range(MANY)]
     jobs = [queue.enqueue(b"x") for queue in queues]
     worker = work()
@@ -415,7 +415,7 @@ def test_a_run_that_has_ended_keeps_what_it_did(connect: Connect, server: Server
 
 
 def test_a_large_run_keeps_its_first_values(server: Server) -> None:
-    """All of its steps, but values only as far as they have 64 KiB."""
+    """All steps are kept, and values up to 64 KiB."""
     with server.queue("q", history=10) as queue:
         lease = leased(queue, id="i")
         for number in range(5):

@@ -21,7 +21,7 @@ PAGES = 450  # more than two pages of a listing
 
 
 def in_every_state(queue):
-    """One job in each state, and their ids."""
+    """Make one job in each state and return their ids."""
     queue.enqueue(b"x", id="delayed", delay=LONG)
     leases = {}
     for name in ("dead", "parked", "leased"):
@@ -86,7 +86,7 @@ def test_long_listings(connect):
 
 
 class Broken(JSONCodec):
-    """Reads nothing."""
+    """A codec that decodes nothing."""
 
     def decode(self, data):
         raise ValueError("no")
@@ -151,7 +151,7 @@ ENDS = {
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_job_that_woke_a_reader_who_is_gone(queue, client, end):
-    """A job that rang for a reader who never came for it waits like others, and before them."""
+    """A job that woke a vanished reader waits like others, and comes before them."""
     assert queue.lease() is None
     queue.enqueue(b"rung", id="a")
     assert client.execute_command(*queue.ops.wait(0.01))
@@ -287,7 +287,7 @@ def test_cancel_by_what_the_codec_makes(connect):
 
 
 def bury(queue, *names):
-    """Dead letters of these ids."""
+    """Make dead letters of these ids."""
     for name in names:
         leased(queue, name, id=name, headers={"h": name}).dead_letter(f"because {name}")
 
@@ -435,7 +435,7 @@ def test_purge(queue):
 
 
 def test_purge_many(queue):
-    """However much waits."""
+    """The purge takes any number of waiting jobs."""
     queue.enqueue_many([b"x"] * MANY)
     for lease in queue.lease_many(10):
         lease.release()

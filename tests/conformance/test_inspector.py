@@ -28,7 +28,7 @@ Look = Callable[..., Any]
 
 @pytest.fixture
 def look(connect: Connect) -> Look:
-    """Make inspectors of both colours, that read anew each time."""
+    """Make inspectors of both colours that read anew each time."""
     return partial(connect.make, Inspector, fresh=0)
 
 
@@ -153,7 +153,7 @@ def test_dead_letters_and_schedules_of_a_sharded_queue(look: Look, sharded: Queu
 
 
 def test_workers_of_a_sharded_queue(look: Look, server: Server) -> None:
-    """Each counts once, though it is registered in each shard."""
+    """Each worker counts once, though it is registered in each shard."""
     worker = Worker(server.url)
     worker.handler("s", shards=SHARDS)(lambda _job: None)
     inspector = look()
@@ -289,7 +289,7 @@ def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -
 
 
 def in_every_state(queue: Queue) -> None:
-    """One job in each state."""
+    """Make one job in each state."""
     queue.enqueue(b"x", id="delayed", delay=LONG)
     leases: dict[str, Any] = {}
     for name in ("dead", "parked", "leased"):
@@ -388,7 +388,7 @@ def test_one_reader_serves_many_viewers(look: Look, plain: Queue) -> None:
 
 @pytest.mark.differs("rate")
 def test_queue(look: Look, server: Server, colour: str) -> None:
-    """A queue with how it was declared, and its schedules."""
+    """The view has a queue's declaration and its schedules."""
     name = f"declared-{colour}"  # once by each process
     with server.queue(name, codec=JSONCodec(), max_attempts=7, rate=Rate(5, 1)) as queue:
         queue.enqueue({"a": 1})

@@ -1,4 +1,4 @@
-"""Progress that a program notes right before it ends a lease by hand is kept, although it is sent once a second."""
+"""The progress that a program sets right before it ends a lease by hand is kept, although it is sent once a second."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def end(queue: Any, lease: Any, how: str) -> Any:
 
 
 def shown(state: Any) -> tuple[float, str] | None:
-    """The progress of a job."""
+    """Return the progress of a job."""
     return (state.progress.fraction, state.progress.text) if state.progress else None
 
 
@@ -76,7 +76,7 @@ def test_the_end_of_a_lease_of_a_flow_notes_it(server: Server) -> None:
 
 
 def test_a_lost_lease_notes_none(server: Server) -> None:
-    """Nothing of it stays for the next holder."""
+    """The next holder sees none of it."""
     with Queue("q", url=server.url, history=10) as queue:
         queue.enqueue(b"x", id="a")
         lease = queue.lease()
@@ -90,7 +90,7 @@ def test_a_lost_lease_notes_none(server: Server) -> None:
 
 
 def scripts_run(client: redis.Redis) -> int:
-    """How many scripts the server has run."""
+    """Return how many scripts the server has run."""
     stats: Any = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
 

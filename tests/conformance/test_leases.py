@@ -258,7 +258,7 @@ def test_ghosts_do_not_end_the_waiting(queue, client):
 
 
 def present_now(queue):
-    """Like `present`, where entries were removed behind the counters' back."""
+    """Return the same as `present`, although entries were removed without the counters."""
     counts = queue.counts()
     return {"present": counts.present} if counts.present else {}
 
@@ -333,7 +333,7 @@ def test_deleted_under_a_reader(queue, meanwhile):
 
 
 def test_flushed_under_a_reader(queue, client, meanwhile):
-    """One who waits outlives the loss of all keys, the group and the wake stream among them."""
+    """A waiting client survives the loss of all keys, including the group and the wake stream."""
     assert queue.lease() is None
 
     def flush_and_enqueue(other):

@@ -22,7 +22,7 @@ Look = Callable[..., Any]
 
 @pytest.fixture
 def look(connect: Connect) -> Look:
-    """Make inspectors of both colours, that read anew each time."""
+    """Make inspectors of both colours that read anew each time."""
     return partial(connect.make, Inspector, fresh=0)
 
 
@@ -34,7 +34,7 @@ def queue(server: Server, request: pytest.FixtureRequest) -> Iterator[Queue]:
 
 
 def listed(inspector: Any, state: str, limit: int = 200, **choice: Any) -> list[str]:
-    """All ids of a list, page by page."""
+    """Return all ids of a list, page by page."""
     ids: list[str] = []
     cursor, pages = "", 0
     while cursor or not pages:
@@ -46,7 +46,7 @@ def listed(inspector: Any, state: str, limit: int = 200, **choice: Any) -> list[
 
 
 def mails(number: int) -> list[NewJob[bytes]]:
-    """Jobs of two kinds and three tenants."""
+    """Make jobs of two kinds and three tenants."""
     return [
         NewJob(
             b'{"order": %d}' % i,
@@ -86,7 +86,7 @@ def test_a_choice_in_every_state(look: Look, queue: Queue) -> None:
 
 @pytest.mark.parametrize("state", ["dead", "ended"])
 def test_order_and_time(look: Look, queue: Queue, state: str) -> None:
-    """Both orders list the same jobs, and a time is sought, not read up to."""
+    """Both orders list the same jobs. A time is found without reading up to it."""
     queue.enqueue_many(mails(60))
     for _ in range(6):
         for lease in queue.lease_many(10):
@@ -114,7 +114,7 @@ def test_order_and_time(look: Look, queue: Queue, state: str) -> None:
 
 
 def test_time_of_jobs_that_have_not_ended(look: Look, queue: Queue) -> None:
-    """It is the time of their first enqueue."""
+    """The time is their first enqueue."""
     queue.enqueue_many(mails(5))
     at = look().jobs("q", "waiting").jobs[0].enqueued_at
     assert len(listed(look(), "waiting", since=at - 60)) == 5
@@ -180,7 +180,7 @@ def test_wait_duration_and_end(look: Look, queue: Queue) -> None:
 
 
 def test_a_death_without_a_history(look: Look, server: Server) -> None:
-    """Its moment is known, and no more."""
+    """Only its moment is known."""
     with server.queue("r") as queue:
         queue.enqueue(b"x", id="a")
         queue.lease().dead_letter("why")
@@ -190,7 +190,7 @@ def test_a_death_without_a_history(look: Look, server: Server) -> None:
 
 
 def test_kinds(look: Look, queue: Queue, server: Server) -> None:
-    """Number, failures, and percentiles of run and wait, the most frequent first."""
+    """Kinds have their number, failures, and percentiles of run and wait, the most frequent first."""
     queue.enqueue_many([*mails(40), NewJob(b"x", id="bare"), NewJob(b"x", id="cancelled")])
     queue.cancel("cancelled")
     leases = queue.lease_many(50)

@@ -57,7 +57,7 @@ def test_who_waits_notices_at_once(queue, meanwhile, client):
 
 
 def test_everybody_who_waits_is_woken(newest_connect, newest):
-    """One call wakes all, also more than tokens are written."""
+    """One call wakes all clients, even more than the number of written tokens."""
     queue = newest_connect()
     queue.admin.pause()
     queue.enqueue_many([b"x"] * 20)
@@ -237,7 +237,7 @@ def test_move_many(newest_connect):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("fenced", [False, True])
 def test_an_id_that_is_the_name_of_its_own_entry_ends_with_its_job(connect, client, server, fenced):
-    """Enqueued and moved within a millisecond, a job that was given no id has the entry ID that is its id now."""
+    """A job without an id is enqueued and moved within a millisecond. Its new entry ID equals its id."""
     source, target = connect("g/a"), connect("g/b")
 
     def met() -> bool:
@@ -340,7 +340,7 @@ def test_all_leases_expire(queue, connect):
 
 @pytest.mark.differs("order")
 def test_some_leases_expire(queue):
-    """Those of the jobs that are named and leased, with ids of their own or without."""
+    """The named leased jobs expire, with and without their own ids."""
     plain = queue.enqueue(b"a").id
     queue.enqueue_many([NewJob(b"b", id="b"), NewJob(b"c", id="c")])
     leases = queue.lease_many(3)
@@ -407,7 +407,7 @@ def test_who_is_no_worker(newest_connect, name):
 
 
 def test_a_queue_that_nobody_has_used(queue):
-    """Nothing there is no error."""
+    """An unused queue causes no error."""
     admin = queue.admin
     assert [admin.expire(), admin.expire("x"), admin.fail_worker("w"), admin.move("q/to")] == [0, 0, 0, 0]
     assert not admin.paused()

@@ -20,7 +20,7 @@ def queue(connect: Any) -> Any:
 
 
 def of(*keys: str, times: int = 1) -> list[NewJob[bytes]]:
-    """Jobs named by their key and their number in it."""
+    """Return jobs with names of their key and number."""
     return [NewJob(f"{key}{n}".encode(), key=key, id=f"{key}{n}") for n in range(times) for key in keys]
 
 
@@ -29,7 +29,7 @@ def names(leases: Any) -> list[str]:
 
 
 def nothing_left(client: redis.Redis, queue: Any) -> bool:
-    """Nothing is kept of turns."""
+    """Check that no turn is kept."""
     return not any(client.exists(queue.ops.keys.key(part)) for part in ("turns", "behind"))
 
 
@@ -144,7 +144,7 @@ def test_a_retry_that_spends_nothing(queue: Any) -> None:
 
 
 def retried(queue: Any, times: int, delay: float = 0) -> None:
-    """Let the first job of key a fail so often, and wait for *delay* seconds then."""
+    """Let the first job of key a fail so often, and wait for *delay* after each."""
     queue.enqueue_many(of("a", times=2))
     for attempt in range(1, times + 1):
         lease = queue.lease()
@@ -153,7 +153,7 @@ def retried(queue: Any, times: int, delay: float = 0) -> None:
 
 
 def reasons(state: Any) -> list[str]:
-    """The reasons of its attempts."""
+    """Return the reasons of its attempts."""
     return [one.reason for one in state.attempts]
 
 
@@ -162,7 +162,7 @@ NO = ["ValueError: no 1", "ValueError: no 2"]
 
 @pytest.mark.parametrize("delay", [0, 600])
 def test_a_job_that_stays_in_its_place_keeps_its_attempts(connect: Any, delay: float) -> None:
-    """Its entry stays, and can't be changed. Wherever one looks, the job is as one of another queue."""
+    """Its entry stays and can't be changed. Every view shows the job like one of another queue."""
     queue = connect(ordered=True, history=10, tracebacks=True)
     retried(queue, 1)
     lease = queue.lease()
@@ -248,7 +248,7 @@ def test_a_job_keeps_its_attempts_however_it_goes_on(connect: Any, client: redis
 
 @pytest.mark.parametrize("release_key", [False, True])
 def test_a_run_that_sleeps_keeps_the_attempts_that_it_had(server: Server, release_key: bool) -> None:
-    """Also where it gives up its turn meanwhile."""
+    """The attempts stay even if the run gives up its turn meanwhile."""
     with server.queue("q", ordered=True, history=10) as queue:
         retried(queue, 2)
         lease = queue.lease()
@@ -394,7 +394,7 @@ def _thousand(queue: Any) -> list[Any]:
 
 @pytest.mark.differs("ops")
 def test_a_call_looks_at_a_bounded_number_of_jobs(connect: Any, client: redis.Redis) -> None:
-    """However many wait of one key, others are found behind them, call by call."""
+    """Jobs behind many jobs of one key are found call by call."""
     queue = connect(ordered=True)
     queue.enqueue_many([*of("a", times=2000), *of("b")])
     op = queue.ops.lease("w", 1, ttl=60.0)
@@ -440,7 +440,7 @@ def test_repair_forgets_turns_of_what_is_gone(queue: Any, client: redis.Redis) -
 
 @pytest.mark.differs("keys")
 def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
-    """All leases are gone, and the order is not."""
+    """All leases are gone, and the order stays."""
     queue.enqueue_many(of("a", "b", times=3))
     queue.lease_many(10)
     client.xgroup_destroy(queue.ops.keys.key("jobs"), "workers")

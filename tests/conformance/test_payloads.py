@@ -153,7 +153,7 @@ def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: 
 def test_what_is_completed_by_its_lease_leaves_no_payload(
     newest_connect: Connect, tmp_path: Path, sealed: bool, options: dict[str, Any]
 ) -> None:
-    """One job, several, and of queues whose leases are of other scripts."""
+    """One job, several jobs, and queues with other scripts of leases are tested."""
     codec = Encrypted(JSONCodec(Mail), KEYS) if sealed else JSONCodec(Mail)
     for name in ("", "named"):
         queue = newest_connect(codec=Offloaded(codec, DirectoryStore(tmp_path), over=0), **options)

@@ -25,7 +25,7 @@ PARSERS = {"sync": {2: _RESP2Parser, 3: _RESP3Parser}, "async": {2: _AsyncRESP2P
 
 
 def clients(server: Server) -> list[dict[str, str]]:
-    """The connections to the server, without the one that asks."""
+    """Return the connections to the server, without the one that asks."""
     with server.client() as asking:
         mine = str(asking.client_id())
         return [row for row in asking.client_list() if row["id"] != mine]
@@ -50,7 +50,7 @@ def test_one_call_after_the_other(newest_connect):
 
 
 def test_as_many_as_there_are_calls_at_a_time(newest: Server):
-    """Threads that call at the same time have a connection each, and these stay for the next calls."""
+    """Concurrent threads have a connection each. The connections stay for the next calls."""
     with Queue("q", url=newest.url) as queue:
         threads = [threading.Thread(target=lambda: [queue.enqueue(b"x") for _ in range(50)]) for _ in range(4)]
         for thread in threads:
@@ -62,12 +62,12 @@ def test_as_many_as_there_are_calls_at_a_time(newest: Server):
 
 
 async def done(answer: Any) -> Any:
-    """The answer of either colour."""
+    """Return the answer of either colour."""
     return await answer if inspect.isawaitable(answer) else answer
 
 
 def reads(client: Any) -> int:
-    """How often the server has read from a connection."""
+    """Return how often the server has read from a connection."""
     return int(client.info("stats")["total_reads_processed"])
 
 
@@ -160,7 +160,7 @@ class AsyncPrimary(Primary):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_another_primary(colour):
-    """Whoever finds it by Sentinel closes the free connections to the one before."""
+    """A client that finds it by Sentinel closes its free connections to the former primary."""
 
     async def story(server: Server) -> None:
         sentinel = (AsyncPrimary if colour == "async" else Primary)(("127.0.0.1", server.port))

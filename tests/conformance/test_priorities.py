@@ -508,7 +508,7 @@ def test_who_waited_long_enough_goes_a_level_up(connect: Connect, client: redis.
 
 @pytest.mark.differs("ops")
 def test_the_lowest_is_not_starved(connect: Connect) -> None:
-    """However many come at the first level meanwhile."""
+    """The lowest level is leased however many jobs arrive at the first level."""
     queue = connect(priorities=3, ageing=0.02)
     queue.enqueue(b"low", priority=2)
     seen: list[bytes] = []
@@ -568,7 +568,7 @@ def test_a_deleted_queue_has_one_level(levels: Any, connect: Connect) -> None:
 
 
 def test_levels_that_a_worker_declares_are_the_queue_s(newest: Server) -> None:
-    """A producer that declares more is not believed, and hears nothing."""
+    """A producer's higher number is ignored without a warning."""
     worker = Worker(url=newest.url, heartbeat=0.2, timeout=1)
     worker.handler("q", priorities=3)(lambda job: None)
     with Queue("q", url=newest.url, priorities=5) as more, Queue("q", url=newest.url) as plain:

@@ -86,7 +86,7 @@ def test_never_faster_than_the_rate(connect, client):
 
 
 def test_what_the_limit_cut_short_tells_when_there_is_more(server):
-    """The time of the next token comes with the last job that is handed out, and none where the jobs ended first."""
+    """The time of the next token comes with the last leased job, unless the jobs ended first."""
     with server.queue("q", rate=Rate(3, per=600)) as queue:
         queue.enqueue_many([b"x"] * 4)
         two, one, none = (queue._executor.run(queue.ops.lease("w", 2, ttl=60.0)) for _ in range(3))
@@ -188,7 +188,7 @@ def test_takers_that_come_late_change_no_order(server, client, seed, burst):
 
 
 def test_a_new_job_waits_behind_all_that_are_due(connect, client):
-    """More than a call looks at, for which there are tokens."""
+    """More jobs with tokens are due than a call looks at."""
     queue = connect(rate=Rate(1, per=600, burst=120, key="group"))
     queue.enqueue_many(jobs(300, 1))
     assert len(queue.lease_many(1000)) == 120
@@ -447,7 +447,7 @@ def test_what_is_no_limit(connect, rate):
 
 
 def test_the_clock_goes_back(connect, client):
-    """A bucket is no further ahead than when it is empty, so that there is a token a step later."""
+    """A bucket is at most empty, so there is a token one step later."""
     queue = connect(rate=Rate(20, burst=4))
     queue.enqueue_many([b"x"] * 8)
     assert len(queue.lease_many(8)) == 4

@@ -12,7 +12,7 @@ REASON, TRACEBACK = "headrace-reason", "headrace-traceback"
 
 
 def failed(queue, delay=0.0, reason="why", name="a"):
-    """A job that has failed once."""
+    """Make a job that has failed once."""
     queue.enqueue(b"x", id=name, headers=HEADERS)
     assert queue.lease().retry(delay, reason)
 
@@ -106,7 +106,7 @@ def test_it_goes_where_the_job_goes(connect):
 
 
 def test_of_a_level(connect):
-    """A job that comes from its level's stream to be leased brings it."""
+    """A job that comes from its level's stream brings its reason along."""
     queue = connect(priorities=2)
     queue.enqueue(b"x", id="a", priority=1, headers=HEADERS)
     assert queue.lease().retry(0, "why")
@@ -154,7 +154,7 @@ def throw(text):
 
 
 def raised(text="no"):
-    """An exception that was raised."""
+    """Return an exception that was raised."""
     with pytest.raises(ValueError, match=text[:2]) as caught:
         throw(text)
     return caught.value

@@ -25,20 +25,20 @@ from tests.support.steps import leased
 
 @pytest.fixture
 def other(server: Server) -> Iterator[Queue]:
-    """Another client."""
+    """Make another client."""
     with server.queue("q", max_attempts=1) as queue:
         yield queue
 
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No look but when somebody says something."""
+    """Let results be read only after a message."""
     for colour in ("aio", "sync"):
         monkeypatch.setattr(f"headrace._net.{colour}.waiters.POLL_EVERY_S", 2 * PATIENCE)
 
 
 def once_awaited(server: Server, act: Any) -> threading.Thread:
-    """Act once somebody listens for the ends of jobs."""
+    """Act once a listener for the ends of jobs is there."""
 
     def run() -> None:
         somebody_listens(server)
@@ -50,7 +50,7 @@ def once_awaited(server: Server, act: Any) -> threading.Thread:
 
 
 def test_it_waits_until_its_job_has_ended(queue: Any, other: Queue, server: Server, unhurried: None) -> None:
-    """Without a timeout, too."""
+    """It also waits without a timeout."""
     receipt = queue.enqueue(b"x")
     acting = once_awaited(server, lambda: other.lease().complete(b"r"))  # type: ignore[union-attr]
     assert receipt.result() == b"r"
@@ -202,7 +202,7 @@ def test_as_they_end_under_asyncio(newest: Server) -> None:
 
 
 def test_many_take_few_commands_and_one_subscription(newest: Server, unhurried: None) -> None:
-    """Never one for each."""
+    """There is no subscription for each of them."""
     with newest.client() as client, Queue("q", url=newest.url) as queue:
         receipts = queue.enqueue_many([b"x"] * 990)
         counted: list[int] = []

@@ -20,13 +20,13 @@ SWEEPS_S = TERM / 10  # between sweeps: a pause of half a term begins it again
 
 
 def tidy(queue):
-    """Let the next lease look after the others, however short ago it last did."""
+    """Let the next lease call look after other workers at once."""
     for leaser in getattr(queue._leaser, "_leasers", {None: queue._leaser}).values():
         leaser.tidy_at = float("-inf")
 
 
 def lease_soon(queue, n=1):
-    """Lease until there is something."""
+    """Lease repeatedly until there is a job."""
     got = []
 
     def found():
@@ -39,12 +39,12 @@ def lease_soon(queue, n=1):
 
 
 def waiter(server):
-    """A client that may block for long."""
+    """Make a client that may block for long."""
     return server.client(socket_timeout=2 * PATIENCE)
 
 
 def ring(queue, client):
-    """A blocked read that brings a job, whose reply then nobody reads."""
+    """Let a blocked read take a job, and leave its reply unread."""
     assert client.execute_command(*queue.ops.wait(PATIENCE))
 
 
@@ -60,7 +60,7 @@ def works(queue, name, jobs, **options):
 
 
 def declare(queue, workers=1, moved=0):
-    """A peer that has lived for its timeout declares so many workers dead, and has moved so many jobs."""
+    """Let a peer that is older than its timeout look. It must declare so many workers dead and move so many jobs."""
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
     counted = [0, 0]
 
@@ -115,7 +115,7 @@ def test_a_lease_call_reclaims_and_promotes(connect):
 
 
 def test_one_who_waits_is_given_what_is_due(connect):
-    """A blocked lease call comes back for a delayed job, and for a lease that expires meanwhile."""
+    """A blocked lease call returns for a due delay, and for a lease that expires meanwhile."""
     one, two = connect(), connect()
     one.enqueue(b"late", delay=0.05)
     assert two.lease(block=PATIENCE).job.payload == b"late"
@@ -246,7 +246,7 @@ def test_the_dead_hold_many(connect, client):
 
 @pytest.mark.differs("ops")
 def test_nobody_is_declared_dead_by_a_newcomer(connect):
-    """Who has not lived for a timeout itself moves nothing, though everybody else looks dead."""
+    """A worker younger than a timeout moves no job, though all others look dead."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     works(queue, "ghost", 1)
@@ -294,7 +294,7 @@ def test_poison_lets_nothing_new_ahead(connect):
 
 @pytest.mark.differs("ops")
 def test_the_dead_of_long_ago(connect, client):
-    """Nobody is there long enough to declare others dead, but those who have long been gone leave nothing behind."""
+    """No worker is old enough to declare others dead. Workers that left long ago still leave no keys."""
     queue = connect(lease=LONG)
     queue.enqueue(b"a")
     for number in range(30):
@@ -370,7 +370,7 @@ def due_again(queue, lease):
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize("act", [released, expired, died, left, due, due_again])
 def test_a_blocked_reader_is_woken(connect, server, client, act):
-    """One who blocks is woken when a job comes back, and finds it."""
+    """The blocked client is woken when a job comes back, and finds it."""
     queue, other = connect(lease=LONG), connect(lease=LONG)
     lease = leased(queue)
     with waiter(server) as blocked, ThreadPoolExecutor(1) as pool:
@@ -382,7 +382,7 @@ def test_a_blocked_reader_is_woken(connect, server, client, act):
 
 
 def test_a_reader_that_never_comes(newest):
-    """A job that woke a reader which then died is leased by the next who looks, and wakes another after a second."""
+    """The reader died. The next client leases the job, which wakes another after a second."""
     with Queue("q", url=newest.url) as queue, waiter(newest) as blocked, ThreadPoolExecutor(1) as pool:
         queue.lease()
         queue.enqueue(b"a")
@@ -395,7 +395,7 @@ def test_a_reader_that_never_comes(newest):
 
 @pytest.mark.differs("ops")
 def test_wake_tokens_do_not_pile_up(queue, client):
-    """Readers that are woken and never come leave nothing behind, on the stream or in its pending list."""
+    """Vanished readers leave nothing on the stream or in its pending list."""
     queue.enqueue(b"a")
     for _ in range(40):
         assert queue.lease().release()
@@ -435,7 +435,7 @@ def test_a_lost_reply(connect, client):
 
 @pytest.mark.differs("ops")
 def test_what_rang_may_be_removed(queue, client):
-    """A job that a lost reply brought is cancelled, purged and deleted like any that waits."""
+    """A job of a lost reply is cancelled, purged and deleted like any waiting job."""
     queue.lease()
     receipts = queue.enqueue_many([b"a", b"b", b"c", b"d"])
     for _ in receipts:
@@ -510,11 +510,11 @@ class Scene:
         assert present(self.holder) == {"leased": 2, "parked": 2, "waiting": 4, "delayed": 1}
 
     def first(self):
-        """The first entry of each state."""
+        """Return the first entry of each state."""
         return [self.entry[f"{state}1"] for state in STATES]
 
     def look(self):
-        """Everything that looks, looks."""
+        """Use every verb that reads."""
         counts = self.queue.counts()
         assert min(counts.waiting, counts.parked, counts.leased, counts.delayed) >= 0
         assert self.client.xlen(key("jobs")) == counts.waiting + counts.parked + counts.leased
@@ -648,7 +648,7 @@ def test_deleted_while_it_was_leased(connect, client):
 
 @pytest.mark.differs("ops")
 def test_a_registration_that_was_removed(connect, client):
-    """A worker whose registration somebody removed registers anew, and can tell the dead again."""
+    """The worker registers again, and can declare others dead again."""
     queue = connect(lease=LONG)
     queue.enqueue(b"a")
     works(queue, "ghost", 1)

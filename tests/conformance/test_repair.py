@@ -44,7 +44,9 @@ def drained(queue):
 
 
 def mended(queue, client, **expected):
-    """Repair finds exactly this, then nothing, and the law holds. A dry run finds it, too, and changes nothing."""
+    """Check that a repair finds exactly this, then nothing, and the law holds. A dry run finds it too and changes
+    nothing.
+    """
     before = dumps(client)
     assert queue.admin.repair(dry_run=True) == Repairs(**expected)
     assert dumps(client) == before
@@ -174,7 +176,7 @@ def test_a_wake_stream_that_was_deleted(queue, client, meanwhile):
 
 
 def test_a_stranded_job_wakes_who_waits(queue, client, meanwhile):
-    """Like every other job that is parked."""
+    """A stranded job wakes waiting clients like any parked job."""
     client.xack(JOBS, "workers", leased(queue, b"a").claim.entry)
     meanwhile(lambda other: other.admin.repair())
     assert queue.lease(block=PATIENCE).job.payload == b"a"
@@ -269,7 +271,7 @@ def test_a_delayed_job_without_its_due_time(queue, client):
 
 @pytest.mark.differs(None)
 def test_a_body_that_is_none(queue, client):
-    """Unreadable data stops nothing."""
+    """Unreadable data stops no other job."""
     client.hset(BODIES, "a", b"\xc1nonsense")
     client.zadd(DELAYED, {"a": 4e12})
     queue.admin.repair()
@@ -280,7 +282,7 @@ def test_a_body_that_is_none(queue, client):
 
 
 def test_leftovers(queue, client):
-    """Deadlines and releases of jobs that are not there, or not leased."""
+    """Deadlines and releases of missing or unleased jobs are removed."""
     waiting = queue.enqueue(b"b").id
     queue.enqueue(b"c", id="c", delay=LONG)
     lease = queue.lease(duration=LONG)
@@ -338,20 +340,20 @@ def test_lost_counters(queue, client):
 
 
 def test_a_queue_that_is_not_there_stays_so(queue, client):
-    """Looking makes nothing."""
+    """Looking creates no key."""
     assert queue.admin.repair() == NOTHING
     assert [name for name in client.keys("*") if b":lane:" not in name] == []
 
 
 class Life:
-    """A queue on which everything happens, at random."""
+    """A queue that is used at random."""
 
     def __init__(self, queue: Any, client: redis.Redis, seed: int) -> None:
         self.queue, self.client, self.random = queue, client, random.Random(seed)
         self.leases: list[Any] = []
 
     def ring(self) -> None:
-        """Somebody waits, and goes before being told."""
+        """Let a client wait, and go before it is told."""
         if self.client.exists(key("wake")):
             self.client.execute_command(*self.queue.ops.wait(0.001))
 
@@ -395,7 +397,7 @@ class Life:
 
 @pytest.mark.differs("ops")
 def test_our_own_operations_break_nothing(connect, client):
-    """After each of a random series of all of them there is nothing to mend."""
+    """A random series of all operations leaves no damage after any step."""
     queue = connect(max_attempts=3, dead_limit=5)
     life = Life(queue, client, seed=1)
     for step in range(200):
@@ -423,7 +425,7 @@ def running(kind: str, server: Server, handled: list[bytes]) -> Running:
 
 
 def jobs(first: int, number: int) -> list[NewJob]:
-    """Jobs whose payloads are numbers, some with ids, some delayed."""
+    """Return jobs with numbers as payloads, some with ids and some delayed."""
     delays = [None, None, None, None, 0.3]
     return [NewJob(b"%d" % n, id=f"i{n}" if n % 2 else None, delay=delays[n % 5]) for n in range(first, first + number)]
 
@@ -460,7 +462,7 @@ def test_a_worker_at_work_breaks_nothing(connect, server, colour):
 
 
 class Corruptor:
-    """Who sends the commands that nobody should, and knows which jobs it has removed."""
+    """A client that sends forbidden commands, and knows which jobs it has removed."""
 
     def __init__(self, client: redis.Redis, seed: int) -> None:
         self.client, self.random = client, random.Random(seed)
@@ -527,7 +529,7 @@ class Corruptor:
 
 
 def test_corruption_while_workers_run(connect, client, server, colour):
-    """M-2. Every job that still exists is completed, and the books are right to the last job, though several mend."""
+    """Every job that still exists is completed, and the counts are exact, although several clients repair (M-2)."""
     queue = connect()
     handled: list[bytes] = []
     corruptor = Corruptor(client, 7)
@@ -582,7 +584,7 @@ def test_several_repairs_at_once_mend_each_damage_once(connect, client, server):
 
 
 def damaged(queue, client, seed):
-    """Break much in a queue that lives, between two dry runs that agree."""
+    """Break much in a used queue, between two dry runs that agree."""
     life, corruptor = Life(queue, client, seed), Corruptor(client, seed)
     for _ in range(60):
         life.step()
@@ -614,7 +616,7 @@ def test_a_dry_run_of_a_group_that_was_lost_with_leases(queue, client):
 
 @pytest.mark.parametrize("written", ["HDEL", "ZADD", "XACK"])
 def test_a_dry_run_that_writes_is_found(connect, client, monkeypatch, written):
-    """Bugs planted among the commands that a dry run may send."""
+    """Bugs are planted among the commands that a dry run may send."""
     plant_scripts(monkeypatch, [("repair", "local names = 'EXISTS", f"local names = '{written} EXISTS")])
     queue = connect()
     with pytest.raises(AssertionError):  # noqa: PT012
@@ -643,7 +645,7 @@ def test_a_key_of_another_type(connect, client):
 
 
 def test_a_full_server(connect, client):
-    """It can be mended, too."""
+    """A full server can be repaired too."""
     queue = connect()
     queue.enqueue_many([NewJob(b"%d" % n, id=f"i{n}") for n in range(4)])
     leases = queue.lease_many(3)

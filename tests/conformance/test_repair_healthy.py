@@ -14,7 +14,7 @@ TENANTS = [NewJob(b"x", headers={"tenant": tenant}) for tenant in "aabbc"]
 
 
 def plain(queue: Any) -> None:
-    """A job in each state."""
+    """Make a job in each state."""
     queue.enqueue_many([b"x"] * 9)
     first, second, third, fourth, fifth = queue.lease_many(5)
     assert first.complete()
@@ -56,7 +56,7 @@ def tenants(queue: Any) -> None:
 
 
 def drained(queue: Any) -> None:
-    """All jobs have been in lines, and are leased or gone."""
+    """Lease or complete all jobs, which were in lines."""
     tenants(queue)
     while leases := queue.lease_many(9):
         for lease in leases[1:]:
@@ -101,7 +101,7 @@ def rates(queue: Any) -> None:
 
 
 def steps(queue: Any) -> None:
-    """Runs that wait and sleep, and a signal that came early."""
+    """Make runs that wait and sleep, and a signal that came early."""
     queue.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
     assert queue.signal("c", "go", 1) == "kept"
     for wait in (lambda job: job.wait_for("go", 60), lambda job: job.sleep("a while", 60)):

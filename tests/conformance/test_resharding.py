@@ -77,7 +77,7 @@ def test_jobs_stay_and_new_ones_go_to_new_shards(connect: Any, client: redis.Red
 
 
 def test_a_client_that_knows_the_old_table(connect: Any, queue: Any) -> None:
-    """Each of its verbs, first thing after the change."""
+    """Each verb is the client's first call after the change."""
     names = ("enqueue", "many", "counts", "find", "lease", "cancel", "list", "pause", "conditional")
     clients = {name: connect("q", shards=OLD) for name in names}
     for client in clients.values():
@@ -213,7 +213,7 @@ def test_what_a_shard_still_has_keeps_it(queue: Any, client: redis.Redis) -> Non
 
 
 def test_an_id_that_is_taken_keeps_its_shard(queue: Any, client: redis.Redis) -> None:
-    """Else `unique_for` and `throttle` would be forgotten with it."""
+    """Otherwise `unique_for` and `throttle` would be forgotten with the shard."""
     queue.enqueue(b"x", id="u", unique_for=3600)
     queue.enqueue(b"x", id="t", if_exists=Throttle(3600))
     assert len(drained(queue)) == 2
@@ -377,7 +377,7 @@ def test_a_lost_table_is_not_made_up_by_a_client_that_never_knew_it(
 
 
 def test_a_lost_table_that_nothing_has_changed_is_made_anew(connect: Any, client: redis.Redis, queue: Any) -> None:
-    """Any client makes the same."""
+    """Any client makes the same table."""
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(12)])
     rows = client.hgetall(Keys.of("q").shards)
     client.delete(Keys.of("q").shards)
@@ -446,6 +446,6 @@ def test_a_follow_up_on_its_way_goes_to_the_new_shard(
 
 
 def table_of_group(queue: Any) -> Table:
-    """The table before any change."""
+    """Return the table before any change."""
     assert len(queue.admin.shards()) == OLD
     return Table.of("q", OLD)

@@ -42,7 +42,7 @@ def somebody_listens(server: Server) -> None:
 
 @pytest.fixture
 def once_awaited(server: Server) -> Iterator[Then]:
-    """Let another client act once somebody listens for the end of a job."""
+    """Let another client act once a listener for the end of a job is there."""
     acts: list[Future[object]] = []
     with ThreadPoolExecutor(1) as pool, server.queue("q") as other:
 
@@ -61,7 +61,7 @@ def once_awaited(server: Server) -> Iterator[Then]:
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No look but when somebody says something."""
+    """Let results be read only after a message."""
     for colour in ("aio", "sync"):
         monkeypatch.setattr(f"headrace._net.{colour}.waiters.POLL_EVERY_S", 2 * PATIENCE)
 
@@ -84,7 +84,7 @@ def test_the_completer_is_first(queue: Any, client: redis.Redis) -> None:
 
 
 def test_before_there_is_such_a_job(queue: Any, once_awaited: Then, unhurried: None) -> None:
-    """An id that is known before its job."""
+    """The id is known before its job exists."""
 
     def act(other: Queue) -> None:
         other.enqueue(b"x", id="i")
@@ -118,7 +118,7 @@ HOW = {
 @pytest.mark.differs("ends", "cancelled", "cancelled by payload", "deleted", "purged")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurried: None, end: str) -> None:
-    """Its waiter is told as soon as it is certain."""
+    """The waiting client is told as soon as this is certain."""
     queue = connect()
     queue.enqueue(b"x", id="i")
     waiting = threading.Event()

@@ -22,13 +22,13 @@ HOUR = 3_600_000
 
 
 def now(client):
-    """The server's clock, in ms."""
+    """Return the server's clock in ms."""
     seconds, micros = client.time()
     return seconds * 1000 + micros // 1000
 
 
 def tick(job):
-    """The moment that a job is for, in ms."""
+    """Return the time of a job's tick in ms."""
     return int(job.id.rpartition("@")[2])
 
 
@@ -184,7 +184,7 @@ def test_run_now(queue, client):
 
 @pytest.mark.differs("ops")
 def test_replaced_while_somebody_decides(queue, client):
-    """Who has looked before the schedule was replaced, or ended, puts in nothing of the old one."""
+    """A client that looked before the schedule was replaced or removed enqueues no job of the old one."""
     overdue(queue, client, 0.5)
     late = schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops
     queue.admin.schedule("s", b"new", every=1800)
@@ -219,7 +219,7 @@ def test_missed_for_very_long(queue, client):
 
 @pytest.mark.differs("ops")
 def test_one_job_a_tick_however_many_look(server, client):
-    """Many at once, with the same due ticks before their eyes."""
+    """Many clients see the same due ticks at once."""
     peers = [server.queue("q") for _ in range(8)]
     due = overdue(peers[0], client, 20.5, missed="all")
     together = threading.Barrier(len(peers))

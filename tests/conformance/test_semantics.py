@@ -120,7 +120,7 @@ def test_the_fence_of_a_queue(connect):
 
 @pytest.mark.differs("parts")
 def test_readers_have_names_of_their_own(connect, client):
-    """No two queues lease under one name, and each is registered before it can hold anything."""
+    """Each queue has its own name for leases, and is registered before it holds a job."""
     queues = [connect() for _ in range(5)]
     for queue in queues:
         assert queue.lease() is None
@@ -136,7 +136,7 @@ def test_readers_have_names_of_their_own(connect, client):
 
 @pytest.mark.differs("ops")
 def test_a_blocking_read_is_bounded(queue):
-    """A wait is never for ever, by rounding or otherwise."""
+    """A wait is always bounded, also after rounding."""
     for block in (0.0, 1e-9, 0.0001, 0.5, 1.0):
         command = queue.ops.wait(block)
         milliseconds = command[command.index("BLOCK") + 1]
@@ -197,7 +197,7 @@ def test_a_full_server_is_drained(connect, client, full):
 
 
 def promote_soon(queue):
-    """Wait until nothing is due any more, however it was promoted."""
+    """Wait until no job is due any more."""
     until(lambda: queue._run(queue.ops.reclaim("sweeper", 10.0)) and present(queue)["delayed"] == 1)
 
 
@@ -349,7 +349,7 @@ def test_a_foreign_entry_stops_nothing(queue, client, fields):
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize("gone", ["the first page", "the last of it", "the first"])
 def test_a_listing_misses_nothing_that_stays(queue, gone):
-    """Delayed jobs that go while they are listed, in whatever place, hide none that stays."""
+    """Delayed jobs that leave during the listing hide none that stays."""
     queue.enqueue_many([NewJob(b"%d" % i, id=f"job {i}", delay=LONG + i // 7) for i in range(450)])
     page = queue._run(queue.ops.listing("delayed", ""))
     assert len(page.items) == 200

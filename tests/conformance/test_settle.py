@@ -100,7 +100,7 @@ def test_complete_many_with_results_of_jobs_without_ids(queue):
 
 
 def test_complete_many_with_results_that_no_script_takes_at_once(connect):
-    """They go in parts of a megabyte, in which losers keep nothing."""
+    """The results go in parts of a megabyte. A caller that loses keeps nothing in any part."""
     queue = connect(codec=JSONCodec())
     names = [f"{number:03}" for number in range(450)]
     queue.enqueue_many([NewJob(0, id=name) for name in names])
@@ -179,7 +179,7 @@ def test_fenced(connect, of_the_queue):
 
 
 def test_expired_but_not_reclaimed(queue):
-    """A lease that ran out is still its holder's until somebody reclaims the job."""
+    """The holder keeps an expired lease until another client reclaims the job."""
     leases = [leased(queue, duration=0.001) for _ in range(2)]
     assert leases[0].complete(fenced=True)
     assert leases[1].release()
@@ -187,7 +187,7 @@ def test_expired_but_not_reclaimed(queue):
 
 
 def test_released_and_completed(queue):
-    """Whoever has done the work may say so after a release, as long as nobody else has finished the job."""
+    """A client that did the work may complete the job after a release, unless another one has."""
     lease = leased(queue)
     assert lease.release()
     assert lease.complete(fenced=True) is False
@@ -196,7 +196,7 @@ def test_released_and_completed(queue):
 
 
 def test_complete_the_old_entry(queue):
-    """Once a job went to the back, its old lease completes nothing, fenced or not."""
+    """The old lease of a job at the back completes nothing, fenced or not."""
     lease = leased(queue)
     assert lease.retry()
     assert (lease.complete(), lease.complete(fenced=True), lease.complete(fenced=False)) == (False,) * 3
@@ -370,7 +370,7 @@ def test_retry_at_once(queue, delay):
 
 
 def test_retry_is_woken(queue):
-    """A job that was retried with a delay comes back to one who waits for it."""
+    """A job that was retried with a delay comes back to a waiting client."""
     assert leased(queue, b"a").retry(timedelta(milliseconds=500)) is True
     assert queue.lease() is None
     lease = queue.lease(block=20)
@@ -437,7 +437,7 @@ def test_max_attempts_unless_said_otherwise(connect, options):
 
 
 def test_dead_letter(queue, client):
-    """A dead letter keeps everything of its job, why it is dead, who said so, and when."""
+    """A dead letter keeps all of its job, and why, when and by which worker it died."""
     before = client.time()[0]
     lease = leased(queue, b"\x00\xff", id="a", headers={"reason": "header", "worker": "header", "released": "header"})
     lease.retry()

@@ -34,7 +34,7 @@ def queue(connect: Any) -> Any:
 
 
 def drained(queue: Any) -> list[Any]:
-    """The jobs of a queue, each completed."""
+    """Complete the jobs of a queue and return them."""
     jobs: list[Any] = []
     while leases := queue.lease_many(400):
         assert all(queue.complete_many(leases))
@@ -450,7 +450,7 @@ def test_one_operation_reaches_one_shard(queue: Any) -> None:
 
 
 def test_events_of_all_shards(connect: Any, queue: Any, client: redis.Redis) -> None:
-    """One stream of them, in the order of each shard, over one connection to each server."""
+    """There is one stream of events with the order of each shard, over one connection to each server."""
     with listening(queue, "added", "completed") as told:
         assert len(client.client_list(_type="pubsub")) == max(1, connect.server.binary.masters)
         receipts = queue.enqueue_many([NewJob(b"x", key=f"k{n % 20}", id=f"i{n}") for n in range(60)])
@@ -469,7 +469,7 @@ def test_events_of_all_shards(connect: Any, queue: Any, client: redis.Redis) -> 
 
 
 def test_events_of_new_shards(connect: Any, queue: Any) -> None:
-    """The table is followed while one listens."""
+    """A listener follows the table."""
     stop = threading.Event()
 
     def produce() -> None:
@@ -505,7 +505,7 @@ def test_events_on_the_command_line(newest: Server) -> None:
 
 
 def test_an_event_stream_that_is_let_go_of_ends(newest: Server) -> None:
-    """Though nobody closes it."""
+    """The stream ends without a close."""
     with newest.queue("q", shards=SHARDS) as queue, newest.client() as client:
         events = queue.events(timeout=PATIENCE).__enter__()
         assert client.client_list(_type="pubsub")

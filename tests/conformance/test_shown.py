@@ -71,7 +71,7 @@ def test_on_a_terminal(hostile: str, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_every_door(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool) -> None:
-    """Tables, fields, lines and messages, whoever calls for them."""
+    """Tables, fields, lines and messages are tested for every command."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     output.show(("id", "name"), [("i", HOSTILE)])
     output.show_fields([(HOSTILE, HOSTILE)])

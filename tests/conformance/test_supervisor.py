@@ -117,7 +117,7 @@ def working(newest: Server, tmp_path: Path) -> Iterator[Working]:
 @WORKERS
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_end_with_status_0_is_a_death(working: Working, queue: Queue, worker: str, processes: str) -> None:
-    """Another is started, and has the job long before its worker's timeout of 100 s."""
+    """Another process is started, and has the job long before its worker's timeout of 100 s."""
     receipts = queue.enqueue_many([b"exit", b"x"])
     work = working(f"app:{worker}", "--processes", processes)
     last = [int(queue.result(receipt.id, 50.0) or 0) for receipt in receipts]
@@ -189,7 +189,7 @@ def test_an_end_while_it_is_told_to_stop(working: Working, queue: Queue, tmp_pat
     ],
 )  # fmt: skip
 def test_a_module_that_ends_the_program(working: Working, end: str, words: str) -> None:
-    """One line says so."""
+    """The program prints one line about it."""
     work = working("app:threads", "--processes", "2", app=f"import os, sys\n{end}\n")
     assert work.process.wait(PATIENCE) in {1, 2}
     assert re.fullmatch(rf"headrace: [^\n]*{words}[^\n]*\n", work.said), work.said

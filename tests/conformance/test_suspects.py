@@ -12,7 +12,7 @@ pytestmark = pytest.mark.differs("ops")
 
 
 def dies(queue, jobs, times=1):
-    """A worker that has so many jobs dies, so many times."""
+    """Let a worker with so many jobs die so many times."""
     for number in range(times):
         works(queue, f"ghost-{queue.counts().enqueued}-{jobs}-{number}", jobs)
         declare(queue, workers=1, moved=jobs)
@@ -24,7 +24,7 @@ def retried(lease):
 
 
 def test_a_suspect_is_leased_alone(connect):
-    """After one death they are leased together, after two one by one, and after all others."""
+    """After one death jobs are leased together. After two they come one by one and after all others."""
     queue, other = connect(lease=LONG), connect(lease=LONG)
     queue.enqueue_many([b"a", b"b", b"c"])
     dies(queue, 3)
@@ -45,7 +45,7 @@ def test_a_suspect_is_leased_alone(connect):
 
 
 def test_a_suspect_that_waited_for_a_lease_comes_first(connect):
-    """Others may come for ever."""
+    """A stream of other jobs does not delay it for ever."""
     queue = connect(lease=0.05)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
@@ -55,7 +55,7 @@ def test_a_suspect_that_waited_for_a_lease_comes_first(connect):
 
 
 def test_nothing_beside_a_suspect(connect):
-    """Whoever holds one gets no other job, however many others it has held since before."""
+    """The holder of a suspect gets no other job, however many it held before."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
@@ -66,7 +66,7 @@ def test_nothing_beside_a_suspect(connect):
 
 
 def test_poison_ends(connect):
-    """Deaths spend no attempt, and twenty of them are the end. So innocents beside poison keep all their attempts."""
+    """Deaths spend no attempt, and twenty of them are the end. Innocent jobs keep all their attempts."""
     queue = connect(lease=LONG, max_attempts=1)
     queue.enqueue_many([b"poison", b"good"])
     dies(queue, 2, times=2)
@@ -82,7 +82,7 @@ def test_poison_ends(connect):
 
 
 def test_an_end_of_its_own_acquits(connect):
-    """A suspect that failed is none any more."""
+    """A suspect that failed by itself is no suspect any more."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
@@ -91,7 +91,7 @@ def test_an_end_of_its_own_acquits(connect):
 
 
 def test_deaths_spend_no_attempt(connect):
-    """A job has all its attempts left for failures of its own, however often its process died."""
+    """The job's attempts are for its own failures, however often its process died."""
     queue = connect(lease=LONG, max_attempts=2)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
@@ -130,7 +130,7 @@ def test_a_worker_asks_for_no_second_suspect(connect):
 
 
 def test_without_an_end_there_are_none(connect):
-    """Endless jobs, as persistent ones, are handed out together however often their holders died."""
+    """Endless jobs, such as persistent ones, are leased together however often their holders died."""
     queue = connect(lease=LONG, max_attempts=None)
     queue.enqueue_many([b"a", b"b", b"c"])
     dies(queue, 3, times=3)

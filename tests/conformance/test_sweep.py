@@ -169,7 +169,7 @@ def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any,
 
 @pytest.mark.differs("keys")
 def test_many_that_expire_at_once(connect: Any, client: Any) -> None:
-    """They do not wait for each other's steps."""
+    """Expired leases do not wait for each other's steps."""
     queue = connect(lease=60.0)
     queue.enqueue_many([b"x"] * 5000)
     older(client, *queue.lease_many(5000))
@@ -179,7 +179,7 @@ def test_many_that_expire_at_once(connect: Any, client: Any) -> None:
 
 
 def test_worker_that_is_not_asked(newest: Server) -> None:
-    """A queue's own lease calls are all that it takes."""
+    """The queue's own lease calls are enough."""
     with newest.client() as client, Queue("q", url=newest.url, lease=60.0) as queue:
         queue.enqueue_many([b"x"] * 12_000)
         older(client, queue.lease_many(12_000)[-1])

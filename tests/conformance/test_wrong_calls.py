@@ -48,7 +48,7 @@ def handle(job: Any) -> None:
 
 
 def refused(call: Callable[[], Any], *words: str, kind: type[Exception] = TypeError) -> None:
-    """It raises, and the error has all *words*."""
+    """Check that the call raises, and that the error has all *words*."""
     with pytest.raises(kind) as raised:
         call()
     for word in words:
@@ -60,7 +60,7 @@ def refused(call: Callable[[], Any], *words: str, kind: type[Exception] = TypeEr
 
 @BOTH
 def test_a_decorator_without_its_argument(kinds: Kinds) -> None:
-    """It would register nothing, and say nothing."""
+    """Such a decorator would register no handler without a message."""
     worker, flow = kinds.worker(NOWHERE), kinds.flow("f", url=NOWHERE)
     worker.handler("other")(handle)
     refused(lambda: worker.handler(handle), "@worker.handler takes a queue, or its name", "handle")
@@ -81,7 +81,7 @@ def test_what_is_no_handler(kinds: Kinds) -> None:
 
 @BOTH
 def test_a_stage_that_leads_nowhere(kinds: Kinds) -> None:
-    """It may be declared later, so the first call says it."""
+    """The stage may be declared later, so the first call raises the error."""
     flow = kinds.flow("f", url=NOWHERE)
     flow.stage("first", next="nosuch")
     refused(lambda: flow._start(b"x", None, None, None, None, None, None), "leads to 'nosuch'", kind=ConfigurationError)
@@ -136,7 +136,7 @@ async def function_async(name: str) -> None:
     ],
 )
 def test_a_name_that_is_not_there(kinds: Kinds, of: str, name: str, says: str) -> None:
-    """Names of operators, of other libraries, and names that are misspelt."""
+    """The names belong to operators or other libraries, or are misspelt."""
     tasks = kinds.tasks("q", NOWHERE)
     queue, task = kinds.queue("q", NOWHERE), tasks.task(function if kinds.queue is Queue else function_async)
     found = {
@@ -169,7 +169,7 @@ def test_an_argument_of_a_value_that_is_not_there(kind: Any, wrong: str, right: 
 
 @BOTH
 def test_an_argument_of_a_verb_that_is_not_there(kinds: Kinds) -> None:
-    """The call does nothing. Other errors are as they were, and the verb is a coroutine function as before."""
+    """The call has no effect. Other errors are unchanged, and the verb is still a coroutine function."""
     admin = kinds.queue("q", NOWHERE).admin
 
     def call(verb: str, *args: Any, **given: Any) -> Any:

@@ -116,7 +116,7 @@ def finished() -> Callable[..., Any]:
 
 @contextmanager
 def working(**options: Any) -> Iterator[None]:
-    """A worker of the backend `default`, in the background."""
+    """Run a worker of the backend `default` in the background."""
     with worker(**options):
         yield
 

@@ -94,7 +94,7 @@ def test_an_outbox_is_of_the_transaction(backend: Make, database: None, newest: 
 
 @pytest.fixture
 def own_server(newest: Server) -> Iterator[Server]:
-    """A server that the test may break."""
+    """Start a server that the test may break."""
     with Server(newest.binary) as server:
         yield server
 
@@ -277,7 +277,7 @@ def test_a_task_may_give_up(backend: Make, finished: Make) -> None:
 
 
 def test_the_signal_says_what_the_result_says(backend: Make, finished: Make) -> None:
-    """Also where a value can't be kept."""
+    """This also holds for a value that can't be kept."""
     backend()
     said: list[tuple[str, int]] = []
 
@@ -339,7 +339,7 @@ def test_a_cancelled_task_has_failed(backend: Make, later: int) -> None:
 
 
 def test_a_task_that_is_cancelled_after_an_earlier_one_of_its_id(backend: Make, finished: Make) -> None:
-    """The result that the earlier one has left is not its own."""
+    """The result of the earlier task is not the later one's."""
     made = backend()
     queue = made.queue("default")
     first = finished(tasks.note.enqueue("first"))

@@ -70,7 +70,7 @@ def test_a_burst_of_one_queue(manage: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True], ids=["Django's logging", "a LOGGING"])
 def test_each_line_is_logged_once(manage: Any, tmp_path: Path, own: bool) -> None:
-    """Also with DEBUG, under which Django writes the lines of its own loggers, too."""
+    """This also holds with DEBUG, with which Django writes the lines of its own loggers too."""
     command = manage()
     with (tmp_path / "own_settings.py").open("a") as settings:
         settings.write("DEBUG = True\n")

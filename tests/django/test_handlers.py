@@ -42,7 +42,7 @@ async def fresh_connections_async(job: Job, call: Callable[[], Any]) -> Any:
 
 
 def handle(job: Job) -> str:
-    """Use the connection, and leave it broken."""
+    """Use the connection and leave it broken."""
     count = str(Group.objects.count())
     broken()
     return count

@@ -94,7 +94,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def act(client: Client, path: str, **fields: str) -> None:
-    """Press a button, and see the page that follows."""
+    """Press a button and return the page that follows."""
     body = "&".join(f"{name}={value}" for name, value in fields.items())
     done = client.post(path, body, content_type=FORM, headers=SAME)
     assert done.status_code == 303, done.content

@@ -101,7 +101,7 @@ def test_options_of_queues(backend: Make) -> None:
 
 
 def aliases(newest: Server, first: dict[str, Any], second: dict[str, Any], queues: Any = ("b",)) -> list[Any]:
-    """Return the errors of two aliases, which have the queues a and b, and these."""
+    """Return the errors of two aliases that have the queues a and b and these options."""
     entries = {
         name: {"BACKEND": BACKEND, "QUEUES": list(its), "OPTIONS": {"url": newest.url, **options}}
         for name, its, options in (("default", ("a", "b"), first), ("other", queues, second))

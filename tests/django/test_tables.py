@@ -36,7 +36,7 @@ def rows() -> tuple[int, int]:
 
 
 def write() -> None:
-    """Write a row of each."""
+    """Write a row of each table."""
     with transaction.atomic():
         tasks.note.enqueue("kept")
         assert inbox("default", JOB)

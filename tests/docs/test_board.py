@@ -26,7 +26,7 @@ LABELS = {
 
 @pytest.fixture(scope="module")
 def exported() -> Iterator[set[str]]:
-    """The names that Prometheus reads, of every instrument there is."""
+    """Return the Prometheus names of every instrument."""
     reader = PrometheusMetricReader()
     provider = MeterProvider([reader])
     made = Instruments(provider)

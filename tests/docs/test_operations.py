@@ -67,7 +67,7 @@ def fill(server: Server) -> None:
 def test_a_restored_copy_has_each_job_once(
     newest: Server, tmp_path: Path, back_up: Callable[[Server, Path, Path], None]
 ) -> None:
-    """Those that were leased come after the timeout of their worker, in their second attempt."""
+    """Leased jobs come after the timeout of their worker, in their second attempt."""
     data = tmp_path / "data"
     copy = tmp_path / "copy"
     data.mkdir()

@@ -97,7 +97,7 @@ def test_a_page_runs(page: Path, server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_first_steps_in_one_folder(tmp_path: Path) -> None:
-    """The README's program, then the first tutorial, which is given up in its middle, and followed twice."""
+    """The README's program runs first. The first tutorial follows, is given up halfway, and is repeated twice."""
     tutorial = code(DOCS / "tutorial" / "first-queue.md")
     half = "\n".join([*tutorial[:4], "emails.close()"])
     for program in ("\n".join(code(ROOT / "README.md")[:1]), half, "\n".join(tutorial), "\n".join(tutorial)):

@@ -28,7 +28,7 @@ NOT_ALLOWED = (redis.exceptions.NoPermissionError, redis.ResponseError)
 
 @pytest.fixture
 def admin(newest: Server) -> Iterator[Queue]:
-    """The queue `q` as one that may do everything."""
+    """Return the queue `q` for a user with all rights."""
     with Queue("q", url=newest.url) as queue:
         yield queue
 

@@ -16,12 +16,12 @@ STRUCTURE = "fair=tenant limits=tenant, rates="
 
 
 def lp(value: str) -> str:
-    """A length and a value, as held.lua has it."""
+    """Return a length and a value as held.lua writes them."""
     return f"{len(value)}:{value}"
 
 
 def place(entry: str) -> str:
-    """The place of an entry, as held.lua has it."""
+    """Return the place of an entry as held.lua writes it."""
     return "".join(chr(96 + len(number)) + number for number in entry.split("-"))
 
 
@@ -68,24 +68,24 @@ class Slots:
         self.lua.redis.zadd(self.lua.key("stopped"), {f"{lp('tenant')}{lp(tenant)} 0{1:016}0{lp(tenant)}": 0})
 
     def held(self) -> list[str]:
-        """The held entries."""
+        """Return the held entries."""
         return sorted(self.lua.redis.hkeys(self.lua.key("held")))
 
     def of(self, tenant: str) -> int:
-        """The number of slots that a tenant has."""
+        """Return the number of slots that a tenant has."""
         slot = lp("tenant") + lp(tenant)
         return int(self.lua.redis.zlexcount(self.lua.key("slots"), f"[{slot} ", f"({slot}!"))
 
     def settled(self) -> list[str]:
-        """The texts of the leases that ended, without the times."""
+        """Return the texts of the ended leases without the times."""
         return [text for text in self.lua.redis.lrange(self.lua.key("settled"), 0, -1) if text[0] != "@"]
 
     def tokens(self) -> int:
-        """The number of wake tokens."""
+        """Return the number of wake tokens."""
         return int(self.lua.redis.xlen(self.lua.key("wake")))
 
     def law(self) -> None:
-        """Held entries are the leased jobs, and each value has as many slots as leased jobs."""
+        """Check that held entries are the leased jobs, and that each value has as many slots as leased jobs."""
         leased = {entry: row[0] for entry, row in self.lua.holders().items() if not reserved(row[0])}
         assert self.held() == sorted(leased)
         counts = self.lua.counts()
@@ -94,11 +94,11 @@ class Slots:
         assert sorted(member.rpartition(" ")[2] for member in members) == sorted(map(place, leased))
 
     def lines(self) -> list[str]:
-        """The places in lines."""
+        """Return the places in lines."""
         return list(self.lua.redis.zrange(self.lua.key("lines"), 0, -1))
 
     def lined(self) -> dict[str, str]:
-        """The jobs in lines, and their consumers."""
+        """Return the jobs in lines and their consumers."""
         return {entry: row[0] for entry, row in self.lua.holders().items() if row[0] in {"parked:new", "parked:front"}}
 
 

@@ -54,12 +54,12 @@ LEFT = {
 
 
 def name_of(node: Node) -> str:
-    """The text of a node of the model."""
+    """Return the text of a node of the model."""
     return f"{node[0]}" + "".join(lp(value) for value in node[1:])  # type: ignore[arg-type]
 
 
 def node_of(name: str) -> Node:
-    """The node with this text."""
+    """Return the node with this text."""
     values: list[object] = [int(name[0])]
     at = 1
     while at < len(name):
@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
         assert (answer.again, answer.structure) == (False, self.ops.settings.terms.structure)
 
     def leased(self, limit: int, same: bool = False, woken: bool = False, batch: int = 1) -> int:
-        """Lease, and follow it in the model. Answer the number of jobs."""
+        """Lease in the queue and in the model. Return the number of jobs."""
         grant = self.send(self.ops.lease("w", limit, ttl=TERM_S, woken=woken, same=same, batch=batch, fair=True))
         assert (grant.died, grant.undecodable, grant.paused, grant.unread) == ([], [], False, False)
         self.texts = self.client.hgetall(self.key("held"))
@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
         return len(grant.claims) + grant.more
 
     def entries(self, jobs: list[Job]) -> list[str]:
-        """Jobs, to be read by people."""
+        """Return jobs for messages."""
         return [f"{job.place} {job.level} {dict(job.headers)}" for job in jobs]
 
     @rule(
@@ -255,7 +255,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def due(self) -> None:
-        """The delayed jobs are due."""
+        """Make the delayed jobs due."""
         for name in self.client.zrange(self.key("delayed"), 0, -1):
             self.client.zadd(self.key("delayed"), {name: 1})
 
@@ -271,7 +271,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 4), which=st.tuples(*[st.booleans()] * 3))
     def redeclare(self, most: int, which: tuple[bool, ...]) -> None:
-        """The numbers of limits change."""
+        """Change the numbers of limits."""
         limits = [
             (most if changes else number, key)
             for (number, key), changes in zip(self.setting.limits, which, strict=False)
@@ -312,7 +312,7 @@ class Machine(RuleBasedStateMachine):
     # -- laws ------------------------------------------------------------------------------------------------------
 
     def slots_are_leased_jobs(self) -> None:
-        """Slots and leased jobs are the same."""
+        """Check that slots and leased jobs are the same."""
         rows = self.client.xpending_range(self.key("jobs"), "workers", "-", "+", 1000)
         leased = [row["message_id"] for row in rows if row["consumer"] == "w"]
         assert sorted(self.client.hkeys(self.key("held"))) == sorted(leased), "held entries are not the leased jobs"
@@ -378,7 +378,7 @@ class Machine(RuleBasedStateMachine):
 
     @staticmethod
     def stored(kept: dict[str, str]) -> dict[Node, Child]:
-        """The values, as stored."""
+        """Return the stored values."""
         found = {}
         for name, text in kept.items():
             if name[0].isdigit():
@@ -388,7 +388,7 @@ class Machine(RuleBasedStateMachine):
         return found
 
     def rings(self, kept: dict[str, str]) -> dict[Node, Rings]:
-        """The rings, as stored."""
+        """Return the stored rings."""
         found: dict[Node, Rings] = {}
         values = self.stored(kept)
         for name, text in kept.items():
@@ -406,7 +406,7 @@ class Machine(RuleBasedStateMachine):
         return found
 
     def limited(self) -> dict[str, list[str]]:
-        """The lines of limits, as stored."""
+        """Return the stored lines of limits."""
         found: dict[str, list[str]] = {}
         for member in self.client.zrange(self.key("stopped"), 0, -1):
             match = re.fullmatch(r"(.*) (\d{17})(.*)", member)
@@ -455,7 +455,7 @@ class Machine(RuleBasedStateMachine):
                 queue.stopped[line.stop].append(line)
 
     def line(self, key: Node) -> None:
-        """Let the model have this line, which may have no job."""
+        """Give the model this line, which may have no job."""
         names = [
             *self.queue.path,
             *(each.key for each in self.queue.limits if each.key not in (None, *self.queue.path)),

@@ -30,7 +30,7 @@ def whole(number: float) -> int:
 
 
 def lp(value: str | None) -> str:
-    """A length and a value, as held.lua has it."""
+    """Return a length and a value as held.lua writes them."""
     return "-" if value is None else f"{len(value.encode())}:{value}"
 
 
@@ -142,7 +142,7 @@ class FairQueue:
 
     @property
     def waiting(self) -> list[Job]:
-        """All waiting jobs."""
+        """Return all waiting jobs."""
         return [*self.fronts, *self.news, *(job for line in self.lines.values() for job in line.jobs)]
 
     def enqueue(self, headers: Mapping[str, str], *, level: int = 0, cost: float | None = None) -> Job:
@@ -247,7 +247,7 @@ class FairQueue:
         return next((slot for slot in line.slots if self.taken[slot] >= self.most(slot)), None)
 
     def quantum(self, node: Node) -> int:
-        """The credit of a visit."""
+        """Return the credit of a visit."""
         weight = self.weights.get(tuple(value or "" for value in node[1:]), 1.0)  # type: ignore[misc]
         return max(1, whole(QUANTUM * weight))
 
@@ -291,14 +291,14 @@ class FairQueue:
             self._let_all_in()
 
     def _let_in(self, slot: Slot) -> None:
-        """Let the first line of a limit go back to its ring."""
+        """Move the first line of a limit back to its ring."""
         if self.stopped[slot]:
             line = self.stopped[slot].pop(0)
             line.stop = None
             self.coming.append(line)
 
     def _let_all_in(self) -> None:
-        """Let lines in for which there are slots, after the limits have changed."""
+        """Move lines back for which there are slots after the limits have changed."""
         self.again = False
         let: Counter[Slot] = Counter()
         for slot in sorted(self.stopped, key=slot_name):
@@ -310,7 +310,7 @@ class FairQueue:
                     self.coming.append(line)
 
     def _look(self, *, settled: bool = True) -> None:
-        """Put the jobs that came into their lines."""
+        """Put new jobs into their lines."""
         for job in (*self.fronts, *self.news) if settled else self.news:
             line = self.line_of(job)
             insort(line.jobs, job, key=_place)
@@ -322,7 +322,7 @@ class FairQueue:
             self.fronts.clear()
 
     def _admit(self, level: object) -> None:
-        """Lines to which jobs or slots have come take part, if a job of them may run."""
+        """Let lines with new jobs or slots take part, if a job of them may run."""
         later = []
         while self.coming:
             line = self.coming.pop(0)
@@ -401,7 +401,7 @@ class FairQueue:
                 return
 
     def _next_line(self, node: Node) -> Line | None:
-        """Return the line of a value that has the first job which may run."""
+        """Return the line of a value with the first job that may run."""
         while True:
             lines = [line for line in self.lines.values() if line.node == node and line.ready]
             if not lines:
@@ -463,7 +463,7 @@ class FairQueue:
             self._enter_old(rings, child)
 
     def _forget(self, leased: list[Job]) -> None:
-        """A node of which no job waits or is leased leaves nothing behind."""
+        """Remove a node of which no job waits or is leased."""
         for node, child in list(self.children.items()):
             if not (child.ring or child.running or self.waits[node]):
                 del self.children[node]
@@ -477,7 +477,7 @@ class FairQueue:
 
 
 def slot_name(slot: Slot) -> str:
-    """The text of a slot, by which slots are in order."""
+    """Return the text of a slot, which orders slots."""
     return lp(slot[0]) + lp(slot[1])
 
 

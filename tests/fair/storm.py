@@ -36,13 +36,13 @@ BACKLOG = 200
 
 
 def declared(url: str) -> Any:
-    """The queue as all programs declare it."""
+    """Return the queue as all programs declare it."""
     limits = [Limit(OF_EACH, key="tenant"), Limit(IN_ALL)]
     return Queue(QUEUE, url=url, fair="tenant", weights={"ada": 2.0}, limits=limits, lease=LEASE, max_attempts=None)
 
 
 class Handler(Writer):
-    """Runs jobs, and says so in the ledger."""
+    """Runs jobs and writes them into the ledger."""
 
     def write(self, *words: str) -> None:
         super().write(*words, f"{time.monotonic():.3f}")
@@ -58,7 +58,7 @@ class Handler(Writer):
             raise DeadLetter("so it fell out")
 
     def threads(self, job: Job) -> None:
-        """The handler of a `Worker`."""
+        """Handle a job for a `Worker`."""
         name, nonce = job.payload.decode(), uuid4().hex[:12]
         self.write("beg", name, nonce)
         time.sleep(0.06 * self.dice.random())
@@ -66,7 +66,7 @@ class Handler(Writer):
         self.write("fin", name, nonce)
 
     async def tasks(self, job: Job) -> None:
-        """The handler of an `AsyncWorker`."""
+        """Handle a job for an `AsyncWorker`."""
         name, nonce = job.payload.decode(), uuid4().hex[:12]
         self.write("beg", name, nonce)
         await asyncio.sleep(0.06 * self.dice.random())
@@ -120,7 +120,7 @@ class Storm(storm.Storm):
         return NewJob(name.encode(), id=name, headers={"tenant": tenant})
 
     def meddle(self) -> None:
-        """Ends leases, and cancels a job that may wait, run, or be gone."""
+        """End leases, and cancel a job that may wait, run or be gone."""
         if self.dice.random() < 0.5:
             self.did["expired"] += self.queue.admin.expire()
         else:
@@ -128,7 +128,7 @@ class Storm(storm.Storm):
             self.did["cancelled"] += self.queue.cancel(f"{tenant}-{self.jobs[tenant]}")
 
     def redrive(self) -> None:
-        """The dead run again."""
+        """Redrive the dead letters."""
         self.did["redriven"] += self.queue.admin.redrive()
 
     def watch(self) -> None:
@@ -154,7 +154,7 @@ class Storm(storm.Storm):
 
     @property
     def written(self) -> list[list[str]]:
-        """The lines of the ledger."""
+        """Return the lines of the ledger."""
         return [line.split(" ") for line in self.ledger.read_text().splitlines()]
 
     # -- the story -----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Storm(storm.Storm):
         return [f"{name}: {seen[name]} of {least}" for name, least in wanted.items() if seen[name] < least]
 
     def verdict(self) -> list[str]:
-        """List complaints, by the watch, by the ledger, and by the keys that are left on the server."""
+        """List complaints by the watch, the ledger, and the keys that are left on the server."""
         counts, number = self.queue.counts(), sum(self.jobs.values())
         wrong = [*self.wrong, *judged(self.written, self.did["cancelled"], number)]
         if counts.lost or counts.completed + counts.cancelled != counts.enqueued or counts.enqueued != number:

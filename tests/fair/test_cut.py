@@ -16,7 +16,7 @@ TERMS: Any = {"fair": "tenant", "limits": [Limit(1, key="tenant"), Limit(5)]}
 
 
 def lines(queue: Queue) -> None:
-    """Two jobs of a value that has one slot."""
+    """Enqueue two jobs of a value that has one slot."""
     queue.enqueue_many([NewJob(name, headers={"tenant": "ada"}) for name in (b"x", b"y")])
 
 
@@ -33,7 +33,7 @@ def is_held(queue: Queue, prepared: Any, answer: Any) -> None:
 
 
 def is_given_back(queue: Queue, prepared: Any, answer: Any) -> None:
-    """The next job takes the slot."""
+    """Check that the next job takes the slot."""
     assert answer is True
     again = queue.lease()
     assert again is not None
@@ -57,7 +57,7 @@ CASES = [
 
 @pytest.fixture
 def bench(server: Server, large: bool) -> Iterator[Bench]:
-    """Both ways to a queue with terms."""
+    """Return both ways to a queue with terms."""
     with Proxy(server.path) as proxy:
         bench = Bench(server, proxy, 1 if large else 17, **TERMS)
         yield bench

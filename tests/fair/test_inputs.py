@@ -18,7 +18,7 @@ from tests.support.servers import Server
 
 
 class Modelled:
-    """The model, on a clock of its own."""
+    """The model with its own clock."""
 
     def __init__(self, fair: str = "tenant", **terms: Any) -> None:
         limits = [model.Limit(limit.most, limit.key) for limit in terms.get("limits", [])]
@@ -43,7 +43,7 @@ class Modelled:
 
 
 class Real:
-    """A queue of a real server. The times of leases are written into their slots, so nobody waits for them."""
+    """A queue of a real server. The times of leases are written into their slots, so no test waits."""
 
     def __init__(self, server: Server, fair: str = "tenant", **terms: Any) -> None:
         self.path = fair.split("/")
@@ -94,7 +94,7 @@ def make(request: Any) -> Iterator[Any]:
 
 
 def test_a_value_is_not_passed_by_newcomers(make: Any) -> None:
-    """One value with 49 waiting jobs, and three new values with one job each waiting at every lease."""
+    """One value has 49 waiting jobs, and three new values have a job each at every lease."""
     queue = make()
     queue.add(*["ada"] * 49, "n0", "n1", "n2")
     order = []
@@ -150,7 +150,7 @@ def test_nobody_pays_for_an_hour_ago(make: Any) -> None:
 
 
 def test_no_name_decides(make: Any) -> None:
-    """A first job of a value with a long name before 400 jobs of short names, of which 397 came later."""
+    """A value with a long name has the first job before 400 jobs of short names, of which 397 came later."""
     queue = make()
     queue.add("a", "b", "c", "a-very-long-name-of-a-tenant-that-nobody-would-choose", *[f"{n}" for n in range(397)])
     order = [queue.name(queue.lease(1)[0]) for _ in range(10)]

@@ -23,11 +23,11 @@ SEED = int(os.environ.get("FAIR_SEED", "1"))
 
 
 class Calm(Calming, Machine):
-    """Ends calmly."""
+    """A machine whose examples end calmly."""
 
 
 def test_what_holds(server: Server, large: bool) -> None:
-    """Other examples for each server, and more on the newest."""
+    """Each server gets other examples, and the newest gets more."""
     run_on(server, Calm, SEED, EXAMPLES, STEPS, large=large)
 
 

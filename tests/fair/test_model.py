@@ -135,7 +135,7 @@ def test_a_correction_is_one_visit_at_most():
 
 
 def test_new_and_old_values_take_turns():
-    """Newcomers never starve those who wait, and are visited first but by turns."""
+    """Newcomers do not starve waiting values. They are visited first, but by turns."""
     queue = FairQueue()
     for _ in range(30):
         queue.enqueue({"tenant": "old"}, cost=10.0)
@@ -148,7 +148,7 @@ def test_new_and_old_values_take_turns():
 
 
 def test_a_value_that_comes_back_while_its_job_runs_is_old():
-    """Else a tenant that sends one job after another would always be visited as a newcomer."""
+    """Otherwise a tenant that sends one job after another would always be a newcomer."""
     queue = FairQueue()
     queue.enqueue({"tenant": "ada"})
     [first] = queue.lease(0.0)

@@ -49,7 +49,7 @@ def test_planted_bug(old: Path, newest: Server, monkeypatch: pytest.MonkeyPatch)
 
 
 def beside_lines(old: Path, server: Server) -> None:
-    """Leases that are renewed, lines behind them, and an older worker that is there for several of its leases."""
+    """Renew leases with lines behind them, beside an older worker that is there for several of its leases."""
     queue: Any = Queue("q", url=server.url, lease=0.5, fair="tenant", limits=Limit(1, key="tenant"))
     with queue:
         queue.enqueue_many([NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(JOBS)])
@@ -88,7 +88,7 @@ def beside_lines(old: Path, server: Server) -> None:
 
 
 def test_slots_of_leases_that_an_older_worker_ended(old: Path, newest: Server) -> None:
-    """It takes over expired leases, and leaves their slots, which the upkeep of others gives back."""
+    """It takes over expired leases and leaves their slots, which other workers release."""
     queue: Any = Queue("q", url=newest.url, lease=0.5, fair="tenant", limits=Limit(1, key="tenant"))
     with queue:
         queue.enqueue_many([NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(6)])

@@ -19,7 +19,7 @@ def leased(queue: Any, number: int) -> str:
 
 
 def test_a_line_rests_until_its_rate_has_a_token(connect: Any) -> None:
-    """Others go on, and the next lease says when the line may."""
+    """Other lines go on, and the next lease call says when the line may."""
     queue = connect(fair="tenant", rate=Rate(2, per=0.2, key="tenant"))
     queue.enqueue_many(of("a", 4) + of("b", 1))
     assert sorted(leased(queue, 10)) == ["a", "a", "b"]
@@ -40,7 +40,7 @@ def test_a_rate_of_two_values_is_shared(connect: Any) -> None:
 
 
 def test_values_that_come_and_go_leave_nothing(newest: Server) -> None:
-    """While the queue is never empty."""
+    """The queue is never empty meanwhile."""
     with newest.queue("q", fair="org/tenant") as queue, newest.client() as client:
         queue.enqueue_many([NewJob(b"x", headers={"org": "o", "tenant": "always"}, cost=1.0) for _ in range(900)])
         for number in range(60):

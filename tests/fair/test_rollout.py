@@ -52,7 +52,7 @@ def structure(queue: Any, client: redis.Redis) -> set[str]:
 
 
 class Fleet:
-    """Workers of one queue whose handlers wait at a gate, and how many ran at a time."""
+    """Workers of one queue whose handlers wait at a gate. It counts how many run at a time."""
 
     def __init__(self, make: Work, **shared: Any) -> None:
         self.make, self.shared = make, shared
@@ -62,7 +62,7 @@ class Fleet:
         self._lock = threading.Lock()
 
     def handle(self, job: Any) -> Any:
-        """Run for as long as the gate is closed."""
+        """Run as long as the gate is closed."""
         tenant = job.headers["tenant"]
         with self._lock:
             self.running[tenant] += 1
@@ -79,13 +79,13 @@ class Fleet:
         return worker
 
     def run(self, queue: Any, tenant: str, number: int) -> None:
-        """Have these jobs run."""
+        """Run these jobs."""
         before = self.done
         queue.enqueue_many(of(tenant, number))
         until(lambda: self.done == before + number, f"jobs of {tenant}")
 
     def together(self, queue: Any, tenant: str, number: int, expected: int) -> None:
-        """Have these jobs run, and see how many run at a time, over several lease calls."""
+        """Run these jobs, and return how many run at a time over several lease calls."""
         self.gate.clear()
         before, calls = self.done, queue.counts().enqueued
         queue.enqueue_many(of(tenant, number))
@@ -106,7 +106,7 @@ def said(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
 def test_a_rollout_of_limits_and_its_rollback(
     newest: Server, work: Work, sharded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both fleets work on all the time. Limits are in force when the last old worker has left, and end likewise."""
+    """Both fleets work all the time. Limits begin when the last old worker has left, and end in the same way."""
     caplog.set_level(logging.INFO, "headrace")
     shared: dict[str, Any] = {"shards": 2} if sharded else {}
     key = "headrace-key" if sharded else "tenant"
@@ -172,8 +172,8 @@ def test_terms_change_under_running_workers(newest: Server, work: Work, caplog: 
 def test_workers_that_start_together_have_their_terms_at_once(
     between: list[str], newest_queue: Any, newest: Server
 ) -> None:
-    """One that is registered, and has not declared yet, does not count as one without terms. Its word stays while it
-    registers, also if another worker says its own between.
+    """A registered worker that has not declared yet does not count as one without terms. Its declaration stays while
+    it registers, even if another worker declares meanwhile.
     """
     ops = Ops(newest_queue.ops.keys, QueueSettings(**LIMITS))
     with newest.client() as client:
@@ -257,7 +257,7 @@ def test_terms_wait_until_a_program_without_some_is_gone(connect: Any, client: r
 
 
 def test_rates_are_the_queue_s(connect: Any) -> None:
-    """A program that declares none does not pass them by, and the latest declaration of the same keys counts."""
+    """A program that declares none does not pass them by. The latest declaration of the same keys counts."""
     queue = connect(fair="tenant", rate=[Rate(1, per=600, key="user")])
     queue.enqueue_many([NewJob(b"x", headers={"tenant": "a", "user": "ada"}) for _ in range(9)])
     assert len(queue.lease_many(9)) == 1

@@ -24,7 +24,7 @@ def queue(connect: Any) -> Any:
 
 
 def test_counts(queue: Any) -> None:
-    """The law of slots, beside the law of conservation."""
+    """The law of slots holds beside the law of conservation."""
     assert queue.counts() == Counts(waiting=4, parked=1, enqueued=5)
     assert len(queue.lease_many(5)) == 2
     counts = queue.counts()
@@ -54,7 +54,7 @@ def test_a_job_is_found(queue: Any) -> None:
 
 
 def test_a_job_that_came_back_to_its_line_keeps_its_attempts(queue: Any) -> None:
-    """It stands behind another that has the slot."""
+    """The job stands behind another that has the slot."""
     (first,) = [lease for lease in queue.lease_many(5) if lease.job.id == "a0"]
     assert first.release()
     (again,) = queue.lease_many(5)
@@ -65,7 +65,7 @@ def test_a_job_that_came_back_to_its_line_keeps_its_attempts(queue: Any) -> None
 
 @pytest.mark.differs("keys")
 def test_purge_and_move_take_them_all(queue: Any, connect: Any) -> None:
-    """Nothing stays in a line."""
+    """No job stays in a line."""
     assert queue.cancel("a1")
     assert queue.admin.move("q2", "a2") == 1
     other = connect("q2")

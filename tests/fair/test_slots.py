@@ -17,14 +17,14 @@ LONG = 10 * TERM
 
 
 def old(slots: Slots, entry: str) -> None:
-    """Let a lease be as old as none may be."""
+    """Make a lease older than any may be."""
     client, key = slots.lua.redis, slots.lua.key("jobs")
     owner = slots.lua.holders()[entry][0]
     client.xclaim(key, "workers", owner, 0, [entry], idle=LONG, justid=True)
 
 
 def expires(slots: Slots, entry: str) -> Any:
-    """Sweep the queue as a worker does, whose lease has not expired."""
+    """Sweep the queue like a worker whose lease has not expired."""
     old(slots, entry)
     slots("beat", "sweeper", LONG, TERM, 1)
     slots.lua.redis.hdel(slots.lua.key("stats"), "sweep")
@@ -51,14 +51,14 @@ def expires_beside_lines(slots: Slots, entry: str) -> Any:
 
 
 def outlives_its_duration(slots: Slots, entry: str) -> Any:
-    """A lease with a duration of its own."""
+    """End a lease that has its own duration."""
     slots.lua.redis.zadd(slots.lua.key("leases"), {entry: 1})
     slots("beat", "sweeper", LONG, TERM, 1)
     return slots("reclaim", "sweeper", 10_000, TERM, 500, 0)
 
 
 def suspends(slots: Slots, entry: str, kind: str = "sleep") -> Any:
-    """A run."""
+    """Suspend a run."""
     _, number, _ = slots("wait", "w", entry, 1, "ada0", "", "night", kind, f"+{LONG}", 1, "")
     return slots("suspend", "w", entry, 1, 1, "ada0", "", 0, "+5", number)
 
@@ -104,7 +104,7 @@ ONE: dict[str, Way] = {
 
 
 def dies(slots: Slots) -> Any:
-    """The worker stops beating, and others have swept for one timeout."""
+    """Let the worker die, and others sweep for one timeout."""
     client, stats = slots.lua.redis, slots.lua.key("stats")
     slots("beat", "sweeper", LONG, TERM, 1)
     client.zadd(slots.lua.key("workers"), {"w": 1})
@@ -147,7 +147,7 @@ def test_a_slot_ends_with_its_lease(slots: Slots, way: str) -> None:
 
 
 def ends_one(slots: Slots, way: str) -> None:
-    """The slot of the job is free, all others are taken, and this is told once to the next lease."""
+    """Check that the job's slot is free and all others are taken. The next lease call is told once."""
     first, *others = slots.leased("ada", "bob", "ada")
     slots.law()
     ONE[way](slots, first)
@@ -164,7 +164,7 @@ def test_a_line_that_waits_for_it_wakes_a_reader(slots: Slots, way: str) -> None
 
 
 def wakes(slots: Slots, way: str) -> None:
-    """Also where nothing else would wake one."""
+    """Check that it wakes a reader when nothing else would."""
     first, *_ = slots.leased("ada", "bob", "ada")
     slots.stop("ada")
     ONE[way](slots, first)
@@ -177,7 +177,7 @@ def test_all_slots_end_with_the_leases(slots: Slots, way: str) -> None:
 
 
 def ends_all(slots: Slots, way: str) -> None:
-    """No slot is taken, by nobody."""
+    """Check that no slot is taken."""
     slots.leased("ada", "bob", "ada")
     ALL[way](slots)
     assert slots.held() == []
@@ -190,7 +190,7 @@ def test_a_job_that_has_the_turn_of_its_key_gives_its_slot_back(slots: Slots) ->
 
 
 def ends_ordered(slots: Slots) -> None:
-    """A retried job stays, at its entry."""
+    """Check that a retried job stays at its entry."""
     (first,) = slots.leased("ada", fields=("headrace-key", "k"))
     assert slots("retry", "w", 0, 1000, first, 1, "+60000", 1, "why") == [1]
     assert slots.held() == []
@@ -209,7 +209,7 @@ def test_a_slot_is_given_back_once(slots: Slots, way: str) -> None:
 
 
 def test_a_zombie_gives_no_slot_of_another_back(slots: Slots) -> None:
-    """Its settlement is refused, and the slot belongs to the lease of the other worker."""
+    """Its settlement is refused, and the slot belongs to the other worker's lease."""
     (first,) = slots.leased("ada")
     slots("expire", "-", 500)
     assert slots.lease(1, "v") == [first]
@@ -236,7 +236,7 @@ def test_a_plain_queue_has_no_slots(slots: Slots) -> None:
 
 @pytest.mark.parametrize("way", ["cancelled", "cancelled with all of its payload", "purged", "moved", "deleted"])
 def test_a_job_that_leaves_its_line(slots: Slots, way: str) -> None:
-    """The place of a cancelled job is removed with the last job, or dropped by the next lease that finds it."""
+    """The last job or the next lease call that finds it removes the place of a cancelled job."""
     slots.add("ada", "ada", "bob")
     slots.terms["limits"] = [["tenant", 1]]
     assert len(slots.lease(1)) == len(slots.lease(1, "v")) == 1
@@ -270,7 +270,7 @@ def test_a_line_whose_reader_died_wakes_another(slots: Slots) -> None:
 
 
 def finds_a_line(slots: Slots) -> None:
-    """The token for it was delivered, and the reader never came."""
+    """Find a line. Its token was delivered, and the reader never came."""
     slots.add("ada", "ada")
     assert len(slots.lease(1)) == 1
     assert slots.tokens() == 1
@@ -300,7 +300,7 @@ def test_what_is_lost_is_mended(slots: Slots) -> None:
 
 
 def test_what_is_left_is_mended(slots: Slots) -> None:
-    """Slots of nobody, and places of nobody."""
+    """Slots and places without a job are removed."""
     slots.leased("ada")
     slots.take("5-1", "bob")
     slots.lua.redis.zadd(slots.lua.key("slots"), {f"{lp('tenant')}{lp('cyd')} a7a7": 0, "what": 0})

@@ -45,7 +45,7 @@ def test_planted_bug_of_a_storm(mutant: str, tmp_path: Path) -> None:
 
 
 def waited(**seconds: float) -> str:
-    """A ledger of thirty jobs each, which waited for so long."""
+    """Return a ledger of thirty jobs each, which waited for so long."""
     lines = [(f"{name}-{n}", wait) for name, wait in seconds.items() for n in range(30)]
     return "\n".join(
         [
@@ -67,6 +67,6 @@ def waited(**seconds: float) -> str:
     ],
 )
 def test_the_judge(ledger: str, cancelled: int, complaint: str) -> None:
-    """It complains of the fault, and of nothing else."""
+    """The judge finds the fault and nothing else."""
     wrong = judged([line.split(" ") for line in ledger.splitlines()], cancelled, 1)
     assert any(one.startswith(complaint) for one in wrong) if complaint else not wrong

@@ -31,7 +31,7 @@ def named(value: str, *numbers: int) -> list[bytes]:
 
 @pytest.mark.parametrize("terms", [{"fair": "tenant"}, {"limits": [Limit(5, key="tenant")]}])
 def test_waiting_jobs_of_a_value(connect: Any, terms: Any) -> None:
-    """Jobs in lines, new ones, and jobs that came back, in the order of leases."""
+    """Jobs in lines, new jobs and parked jobs are listed in the order of leases."""
     queue = connect(**terms)
     queue.enqueue_many(mixed(10))
     leases = queue.lease_many(8)
@@ -51,7 +51,9 @@ def test_waiting_jobs_of_a_value(connect: Any, terms: Any) -> None:
 
 
 def test_purge_of_a_value(connect: Any) -> None:
-    """Removes its jobs in lines, new, delayed, in front and of all levels, and leaves others and leased ones."""
+    """The purge removes the value's jobs in lines, new, delayed, parked and of all levels. Leased jobs and others
+    stay.
+    """
     queue = connect(fair="tenant", history=100, priorities=3)
     queue.enqueue_many([*mixed(600), *mixed(20, priority=1), *mixed(20, priority=2), *mixed(600, delay=600)])
     leases = queue.lease_many(12)
@@ -78,7 +80,7 @@ def test_purge_of_a_value(connect: Any) -> None:
 
 
 def test_purge_leaves_no_places_in_lines(connect: Any, client: redis.Redis) -> None:
-    """Else each of them is dropped by a lease."""
+    """Otherwise lease calls would drop each of them."""
     queue = connect(fair="tenant", priorities=2)
     queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant}, cost=0.5) for tenant in "ab" * 90])
     queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant}, priority=1) for tenant in "ab" * 20])
@@ -91,7 +93,7 @@ def test_purge_leaves_no_places_in_lines(connect: Any, client: redis.Redis) -> N
 
 
 def test_purge_of_delayed_jobs_that_are_due_together(connect: Any) -> None:
-    """Others that are due at the same moment, more than a page of them, are passed over."""
+    """More than a page of other jobs are due at the same moment, and stay."""
     queue = connect(fair="tenant")
     queue.lease()
     queue.enqueue_many([NewJob(b"x", headers={"tenant": "ab"[at % 7 == 6]}, delay=3600) for at in range(2100)])
@@ -113,7 +115,7 @@ def test_values_of_two_levels(connect: Any) -> None:
 
 
 def test_values_of_ordered_queues(connect: Any) -> None:
-    """A job behind another of its key is of its own value."""
+    """A job behind another of its key still belongs to its own value."""
     queue = connect(fair="tenant", rate=Rate(1000, 1), ordered=True)
     queue.enqueue_many([NewJob(b"x", key="k", headers={"tenant": tenant}) for tenant in ("a", "b", "a", "b")])
     lease = queue.lease()

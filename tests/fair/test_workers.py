@@ -39,14 +39,14 @@ class Most:
         self._lock = threading.Lock()
 
     def enter(self, tenant: str) -> None:
-        """A run begins."""
+        """Begin a run."""
         with self._lock:
             self.running[tenant] += 1
             self.most[tenant] = max(self.most[tenant], self.running[tenant])
             self.most["all"] = max(self.most["all"], self.running.total())
 
     def leave(self, tenant: str) -> None:
-        """A run ends."""
+        """End a run."""
         with self._lock:
             self.running[tenant] -= 1
             self.done.append(tenant)
@@ -75,7 +75,7 @@ def test_limits_hold_over_workers_and_no_handler_waits(newest_queue: Queue[bytes
 
 
 def test_a_newcomer_passes_a_flood(newest_queue: Queue[bytes], work: Work) -> None:
-    """Also one behind thousands of entries that no lease call has reached, and while all handlers are busy."""
+    """This also holds behind thousands of entries that no lease call has reached, and while all handlers are busy."""
     gate, order = threading.Event(), list[str]()
 
     def handle(job: Any) -> Any:
@@ -283,7 +283,7 @@ def test_handlers_can_be_tested(newest: Server) -> None:
 
 @pytest.mark.parametrize("end", [RetryLater(), DeadLetter("no"), Release(), ValueError("no")])
 def test_slots_of_jobs_that_fail(newest_queue: Queue[bytes], newest: Server, end: Exception) -> None:
-    """Each end gives the slot back, so that the next job of the value runs."""
+    """Each end frees the slot, so that the next job of the value runs."""
     seen: list[str] = []
 
     def handle(job: Any) -> None:

@@ -12,13 +12,13 @@ from tests.support.servers import Binary, Server
 
 @pytest.fixture
 def own(binary: Binary) -> Iterator[Server]:
-    """A server of this test alone."""
+    """Start a server for this test alone."""
     with Server(binary) as server:
         yield server
 
 
 @pytest.fixture
 def proxy(own: Server) -> Iterator[Proxy]:
-    """A proxy before the test's own server."""
+    """Start a proxy in front of the test's own server."""
     with Proxy(own.path) as proxy:
         yield proxy

@@ -16,7 +16,7 @@ CROWD = 300
 
 
 def calls_of(server: Server, command: str) -> int:
-    """How often a command was called, by the server's own count."""
+    """Return how often a command was called, by the server's count."""
     with redis.Redis(unix_socket_path=server.path) as client:
         return sum(row["calls"] for name, row in client.info("commandstats").items() if name == command)
 
@@ -58,7 +58,7 @@ def test_parts_of_a_thousand(server: Server) -> None:
 
 
 def test_callers_that_go_on(server: Server) -> None:
-    """Callers that have heard their answers, and call again at once, go together again, and none of them alone."""
+    """Callers that call again at once after their answers go together again, and none goes alone."""
 
     async def story() -> None:
         async with AsyncQueue("going-on", url=server.url) as queue:
@@ -106,7 +106,7 @@ def test_own_answers(server: Server) -> None:
 
 
 def test_one_gives_up(server: Server) -> None:
-    """A caller that is cancelled while it waits takes nothing from the others."""
+    """A caller that is cancelled while it waits does not affect the others."""
 
     async def story() -> None:
         async with AsyncQueue("cancel", url=server.url) as queue:

@@ -126,7 +126,7 @@ def test_a_call_waits_for_the_new_secret(call: Any, admin: redis.Redis, kind: ty
 
 
 def test_the_first_secret_has_to_be_right(call: Any, admin: redis.Redis) -> None:
-    """A server that was never good is not waited for."""
+    """A server that never accepted the secret is not waited for."""
     secrets = Secrets()
     secrets.secret = "wrong"
     with pytest.raises(redis.AuthenticationError):
@@ -136,7 +136,7 @@ def test_the_first_secret_has_to_be_right(call: Any, admin: redis.Redis) -> None
 
 @pytest.mark.parametrize("rule", TAKEN[:-1])
 def test_a_call_that_lacks_a_right_raises_at_once(call: Any, admin: redis.Redis, rule: tuple[str, ...]) -> None:
-    """Nothing has happened, and when the right is there it does."""
+    """Nothing has happened. The call works when the right is there."""
     secrets = Secrets()
     call(secrets, "enqueue", b"x").result(PATIENCE)
     admin.execute_command("ACL", "SETUSER", USER, *rule)
@@ -208,7 +208,7 @@ def test_a_provider_that_blocks_does_not_hold_up_the_loop(own: Server, admin: re
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_work_goes_on_while_secrets_rotate(own: Server, admin: redis.Redis, kind: str) -> None:
-    """Nothing is lost, and nothing runs twice, though the provider is late each time."""
+    """No job is lost or runs twice, although the provider is late each time."""
     secrets = Secrets()
     with Load(client_of(own, secrets), ["q"], kind) as load:
         load.goes_on(20)

@@ -75,7 +75,7 @@ def is_added(queue: Queue, prepared: Any, answer: Any) -> None:
 
 
 def begins(queue: Any) -> Any:
-    """Enqueue as the first call of a queue, which is declared behind that."""
+    """Enqueue in the first call of a queue, whose declaration follows it."""
     _DECLARED.discard(queue._said())
     queue._undeclared = True
     return queue.enqueue(b"x")
@@ -140,13 +140,13 @@ def is_taken_over(queue: Queue, prepared: Any, answer: Any) -> None:
 
 
 def soon(queue: Any) -> Any:
-    """Lease, and tidy up for others before that."""
+    """Lease, with the upkeep for other workers before it."""
     queue._leaser.tidy_at = float("-inf")
     return queue.lease()
 
 
 def steps_of(queue: Any, lease: Any) -> Any:
-    """Take steps of a lease by way of *queue*."""
+    """Return the steps of a lease on *queue*."""
     return queue._steps_of(queue._claim(lease), lease.job)
 
 
@@ -210,7 +210,7 @@ def forgets(queue: Queue) -> None:
 
 
 def arrives(queue: Queue, request: bytes) -> None:
-    """A job arrives when somebody blocks (or has tried to)."""
+    """Let a job arrive when a client blocks or has tried to."""
     if b"$10\r\nXREADGROUP" in request:  # the command, not the text of a script
         queue.enqueue(b"x")
 
@@ -291,7 +291,7 @@ class Bench:
             self.proxy.tap = lambda request: tap(self.direct, request)
 
     def settled(self, case: Case, side: str, after: int, prepared: Any, answer: Any) -> None:
-        """Nothing lost, nothing twice, and the answer is true."""
+        """Check that no job is lost or doubled and the answer is true."""
         where = f"{case.name}: cut after {after} bytes of {side}"
         assert after < 0 or self.proxy.fired, f"{where}: not reached"
         self.cuts += after >= 0
@@ -324,7 +324,7 @@ class Bench:
 
 @pytest.fixture
 def bench(server: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
-    """Both ways to the server."""
+    """Return both ways to the server."""
     with Proxy(server.path) as proxy:
         bench = Bench(server, proxy, 1 if server.binary == ENDS[0] or pytestconfig.option.full else 13)
         yield bench
@@ -396,7 +396,7 @@ def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.
 
 
 def test_late_request(bench: Bench) -> None:
-    """A request given up, arriving after later calls were answered, is not carried out again."""
+    """A request that was given up arrives after later calls were answered. It is not carried out again."""
     bench.client.flushdb()
     with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:  # which it declares
         queue.enqueue(b"warm")  # connected, and the script is known
@@ -436,7 +436,7 @@ def test_late_lease_after_closing(bench: Bench, colour: str) -> None:
 
 
 def test_late_request_after_giving_up(bench: Bench) -> None:
-    """A call that failed may still be carried out later, once, and later calls don't mind it."""
+    """A call that failed may be carried out later, once. Later calls are not affected."""
     bench.client.flushdb()
     with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:  # which it declares
         queue.enqueue(b"warm")  # connected, and the script is known

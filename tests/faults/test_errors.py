@@ -35,7 +35,7 @@ AT_ONCE_S = 10.0  # seconds: a busy machine may take some, and a call that is tr
 
 
 class Asked:
-    """A queue of either colour, asked from a thread of its own."""
+    """A queue of either colour that is called from its own thread."""
 
     def __init__(self, colour: str, url: str, **options: Any) -> None:
         self._thread = ThreadPoolExecutor(1)
@@ -48,7 +48,7 @@ class Asked:
         return self._thread.submit(self._do, call)
 
     def __call__(self, call: Callable[[Any], Any]) -> Any:
-        """The answer of *call* of the queue."""
+        """Return the answer of *call* of the queue."""
         return self.begin(call).result(PATIENCE)
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Asked:
 
 @pytest.fixture(params=["sync", "async"])
 def colour(request: pytest.FixtureRequest) -> str:
-    """Which twin is asked."""
+    """Return the colour of the queue."""
     return str(request.param)
 
 
@@ -86,14 +86,14 @@ def asking(colour: str, url: str, **options: Any) -> Iterator[Asked]:
 
 @pytest.fixture
 def asked(proxy: Proxy, colour: str) -> Iterator[Asked]:
-    """A queue behind the proxy."""
+    """Return a queue behind the proxy."""
     with asking(colour, proxy.url) as asked:
         yield asked
 
 
 @pytest.fixture
 def admin(own: Server) -> Iterator[redis.Redis]:
-    """A client that goes past the proxy."""
+    """Return a client that does not use the proxy."""
     with redis.Redis(unix_socket_path=own.path, socket_timeout=PATIENCE) as admin:
         yield admin
 
@@ -117,7 +117,7 @@ def heals(asked: Asked, proxy: Proxy, code: str, heal: Callable[[], object], cal
 
 
 def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: Any = enqueue) -> Exception:
-    """The error that *call* raises at once, after a single attempt."""
+    """Return the error that *call* raises at once after a single attempt."""
     proxy.reset()
     start = time.monotonic()
     with pytest.raises(kind) as raised:
@@ -438,7 +438,7 @@ def test_refused(asked: Asked, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _spied(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When the executor made its attempts."""
+    """Record the times of the executor's attempts."""
     attempts: list[float] = []
     kind = type(asked.queue._executor.connections)
     send = kind.send
@@ -558,7 +558,7 @@ def test_budget(asked: Asked, proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("durable", [True, False], ids=["with its data", "without"])
 def test_restart_under_a_blocked_lease(binary: Binary, colour: str, durable: bool) -> None:
-    """A blocked lease outlives a crash of the server, also one that has lost all data."""
+    """A blocked lease call survives a crash of the server, even one that lost all data."""
     with (
         Server(binary, appendonly=durable) as server,
         redis.Redis(unix_socket_path=server.path) as admin,

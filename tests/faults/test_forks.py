@@ -136,7 +136,7 @@ print(*sorted(set(sys.modules) - known))
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["server", "embedded"])
 def test_no_call_imports(newest: Server, tmp_path: Path, where: str) -> None:
-    """A child that is forked within an import waits for ever, once it imports the same."""
+    """A child that is forked within an import waits for ever if it imports the same module."""
     url = newest.url if where == "server" else f"embedded:{tmp_path}"
     with Script(IMPORTING, [url]) as program:
         said, complaints = program.communicate(timeout=PATIENCE)

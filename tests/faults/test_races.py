@@ -51,7 +51,7 @@ def queue(server: Server) -> Iterator[Queue]:
 
 
 def racer(url: str, rows: list[tuple[str, str, int]], start: Barrier, answers: Connection) -> None:
-    """Complete all of *rows* (worker, entry, count), beginning each chunk together with the other."""
+    """Complete all of *rows* (worker, entry, count). Begin each chunk together with the other process."""
     with Queue("q", url=url) as queue:
         leases = [Lease(Claim(Job(entry, b"", "q"), worker, entry, n, n), queue) for worker, entry, n in rows]
         won = []
@@ -88,7 +88,7 @@ def test_racing_completions(queue: Queue, server: Server) -> None:
 
 
 def holder(url: str, jobs: int, duration: float, orders: Connection) -> None:
-    """Lease *jobs*, say so, and settle them as ordered."""
+    """Lease *jobs*, report it, and settle them as ordered."""
     with Queue("q", url=url) as queue:
         leases = queue.lease_many(jobs, block=PATIENCE, duration=duration)
         orders.send([lease.job.id for lease in leases])
@@ -117,7 +117,7 @@ class Holder:
 
 @contextmanager
 def holding(server: Server, jobs: int, duration: float = 0.3) -> Iterator[Holder]:
-    """A process of ours that leases *jobs*."""
+    """Start a process that leases *jobs*."""
     mine, theirs = CONTEXT.Pipe()
     process = CONTEXT.Process(target=holder, args=(server.url, jobs, duration, theirs))
     process.start()
@@ -134,7 +134,7 @@ def holding(server: Server, jobs: int, duration: float = 0.3) -> Iterator[Holder
 
 
 def take_over(queue: Queue, jobs: int) -> list[Lease]:
-    """Lease *jobs* whose leases expire."""
+    """Lease *jobs* whose leases have expired."""
     leases: list[Lease] = []
     while len(leases) < jobs:
         more = queue.lease_many(jobs - len(leases), block=PATIENCE)
@@ -144,7 +144,7 @@ def take_over(queue: Queue, jobs: int) -> list[Lease]:
 
 
 def test_woken_after_another_finished(queue: Queue, server: Server) -> None:
-    """A process that slept through its leases, whose jobs another has finished, settles nothing and changes nothing."""
+    """The process slept through its leases, and another finished its jobs. It settles nothing and changes nothing."""
     queue.enqueue_many([b"x"] * len(SETTLE))
     with holding(server, len(SETTLE)) as sleeper:
         sleeper.signal(signal.SIGSTOP)
@@ -160,7 +160,7 @@ def test_woken_after_another_finished(queue: Queue, server: Server) -> None:
 
 
 def test_woken_before_another_finished(queue: Queue, server: Server) -> None:
-    """A process that slept through its leases may complete first (then the other hears False), and nothing else."""
+    """The process slept through its leases. It may complete first, and nothing else. The other then gets False."""
     queue.enqueue_many([b"x"] * len(SETTLE))
     with holding(server, len(SETTLE)) as sleeper:
         sleeper.signal(signal.SIGSTOP)
@@ -278,7 +278,7 @@ def test_wide_leases_that_are_cancelled(
 
 
 class Slow(BytesCodec):
-    """Decodes in Python, so that there is a moment to interrupt it in."""
+    """A codec in Python, which is slow enough to be interrupted."""
 
     def decode(self, data: bytes) -> bytes:
         return bytes(reversed(bytes(reversed(data))))
@@ -392,7 +392,7 @@ def test_cancelled_enqueues(queue: Queue, server: Server) -> None:
 
 
 def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> None:
-    """If another thread did, a new socket might get its number before the read comes to wait, and be waited for."""
+    """If another thread closed it, a new socket might get its number before the read begins to wait."""
     reader = Executor(newest.url)
     subscription = Subscription(reader)
     wait = threading.Thread(target=reader.wait, args=(("BLPOP", "x", "8"),))

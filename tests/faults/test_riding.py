@@ -26,7 +26,7 @@ PAYLOAD = b"payload"
 
 
 class Rider:
-    """A worker's connections, of one colour, and a queue to look at the server with."""
+    """A worker's connections of one colour, and a queue that looks at the server."""
 
     def __init__(self, colour: str, server: Server, proxy: Proxy) -> None:
         self.proxy, self.runner = proxy, asyncio.Runner()
@@ -36,7 +36,7 @@ class Rider:
         self.executor.pause = 0.05
 
     def do(self, call: Callable[[], Any]) -> Any:
-        """The answer of a call of either colour."""
+        """Return the answer of a call of either colour."""
 
         async def story() -> Any:
             answer = call()
@@ -45,12 +45,12 @@ class Rider:
         return self.runner.run(story())
 
     def begin(self) -> None:
-        """An empty server that knows the worker."""
+        """Empty the server and register the worker."""
         self.client.flushdb()
         self.do(lambda: self.executor.run(self.direct.ops.beat(WORKER, 60.0, register=True)))
 
     def ride(self, block: float = 5.0) -> Any:
-        """Block, and lease behind that."""
+        """Block, and lease after that."""
         ops = self.direct.ops
         op, again = (ops.lease(WORKER, most, woken=2) for most in (5, 1))
         effect = BlockThen(ops.wait(block), op, again, partial(_untaken, ops))
@@ -69,7 +69,7 @@ class Rider:
 
 @pytest.fixture(params=["sync", "async"])
 def rider(request: pytest.FixtureRequest, own: Server, proxy: Proxy) -> Iterator[Rider]:
-    """Each colour behind the proxy."""
+    """Return each colour behind the proxy."""
     rider = Rider(request.param, own, proxy)
     yield rider
     rider.close()
@@ -77,7 +77,7 @@ def rider(request: pytest.FixtureRequest, own: Server, proxy: Proxy) -> Iterator
 
 @pytest.mark.slow
 def test_cut_at_every_byte(rider: Rider, pytestconfig: pytest.Config) -> None:
-    """A job that ends a blocked read is leased once, by this call or by that which follows it."""
+    """The job that ends a blocked read is leased once, by this call or by the next."""
 
     def once(side: str, after: int) -> None:
         rider.begin()
@@ -132,7 +132,7 @@ def test_a_stop_gives_back_what_it_is_not_told(rider: Rider, side: str) -> None:
 
 
 def stop(rider: Rider, side: str) -> None:
-    """Stop when it waits for the server."""
+    """Stop it while it waits for the server."""
     blocked = rider.executor._blocked
     until(lambda: bool(blocked))
     if side == "replies":

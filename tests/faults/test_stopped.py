@@ -58,7 +58,7 @@ def colour(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def admin(own: Server) -> Iterator[redis.Redis]:
-    """A client that goes past the proxy."""
+    """Return a client that does not use the proxy."""
     with redis.Redis(unix_socket_path=own.path) as admin:
         yield admin
 
@@ -102,7 +102,7 @@ def test_a_call_of_before_is_sent_again(colour: str, own: Server, proxy: Proxy, 
 
 
 def test_half_of_a_record_s_life() -> None:
-    """The record's life is the scripts'."""
+    """The record's life is the one in the scripts."""
     for name in ("lib/record.lua", "enqueue_one.lua"):
         script = (files("headrace") / "lua" / name).read_text()
         assert script.count(f"'PX', '{1000 * limits.RECORD_S:.0f}'") == 1

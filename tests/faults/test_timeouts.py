@@ -51,7 +51,7 @@ VERBS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def late(asked: Asked, call: Callable[[Any], Any], outcome: str, kind: type[Exception] = redis.RedisError) -> Exception:
-    """The error of a call that ends in time, and says *outcome*, or one of several."""
+    """Return the error of a call, which must end in time with *outcome* or one of several."""
     start = time.monotonic()
     with pytest.raises(kind) as raised:
         asked(call)
@@ -70,7 +70,7 @@ def outcome_of(error: Any) -> str:
 
 @pytest.fixture
 def leased(asked: Asked) -> Iterator[Any]:
-    """A lease of a queue whose server is known."""
+    """Return a lease of a queue whose server is known."""
     asked(enqueue)
     return asked(lambda q: q.lease())
 
@@ -112,7 +112,7 @@ def refused(asked: Asked, call: Callable[[Any], Any], kind: type[Exception]) -> 
 
 @pytest.mark.parametrize("deaf", ["mute", "refuse"])
 def test_of_a_queue(proxy: Proxy, colour: str, deaf: str) -> None:
-    """Every verb has it, and a call may have more."""
+    """Every verb takes it, and a call may have a longer one."""
     with asking(colour, proxy.url, timeout=SHORT_S) as asked:
         asked(enqueue)
         getattr(proxy, deaf)()
@@ -129,7 +129,7 @@ def test_of_a_queue(proxy: Proxy, colour: str, deaf: str) -> None:
 
 
 def test_a_call_in_time_is_as_any_other(asked: Asked, proxy: Proxy) -> None:
-    """The connection goes on with the timeouts that it had."""
+    """The connection keeps its usual timeouts."""
     assert asked(lambda q: q.enqueue(b"x", timeout=5)).added
     assert asked(lambda q: q.enqueue_many([b"x"] * 2000, timeout=5))[-1].added
     assert asked(lambda q: q.lease(block=1.0)) is not None
@@ -146,7 +146,7 @@ def test_a_call_in_time_is_as_any_other(asked: Asked, proxy: Proxy) -> None:
 
 
 def timeout_of(sock: socket.socket) -> float:
-    """The seconds that the kernel lets a read of a socket wait."""
+    """Return the seconds that the kernel lets a read of a socket wait."""
     assert sock.gettimeout() is None
     seconds, micros = struct.unpack("@ll", sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
     return float(seconds + micros / 1e6)
@@ -200,7 +200,7 @@ class TimeIsOver(ConnectionError):
 def test_the_error_of_a_signal_handler_ends_a_call(
     newest: Server, proxy: Proxy, alarmed: Callable[[Any], None], raises: type[Exception], kind: str
 ) -> None:
-    """It looks like that of a broken connection, and is no reason to try again."""
+    """The error looks like one of a broken connection, but causes no retry."""
     alarm = Alarm(raises)
 
     def function(number: int, frame: object) -> None:
@@ -304,7 +304,7 @@ def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
 
 
 def test_a_new_connection_has_the_usual_timeouts(asked: Asked) -> None:
-    """Also one that a bounded call made."""
+    """This holds for a connection that a bounded call made."""
     assert asked(lambda q: q.enqueue(b"x", timeout=1)).added
     assert asked(lambda q: q.lease(block=0)) is not None
     assert asked(lambda q: q.lease(block=1.5)) is None
@@ -340,7 +340,7 @@ def test_a_timeout_that_is_none(timeout: Any) -> None:
 
 
 def test_a_time_out_while_a_socket_s_path_is_opened(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """redis-py answers it with an `AttributeError`, as such a connection has no host."""
+    """redis-py raises an `AttributeError` for it, because such a connection has no host."""
 
     def connect(_: Any) -> None:
         raise TimeoutError("timed out")

@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(stage=stages)
     def worker_died(self, stage: str) -> None:
-        """Attempts end by this, too."""
+        """End attempts by the death of their worker."""
         self.flows.queues[stage].admin.expire()
 
     @rule(stage=st.sampled_from(["pick", "pick", "pack", "bill"]), pick=picks)
@@ -259,7 +259,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=runs)
     def forget(self, name: str) -> None:
-        """The time that an ended run is kept is over."""
+        """End the time for which an ended run is kept."""
         if self.redis.ttl(f"{BASE}:flow:{name}") > 0:
             self.redis.delete(f"{BASE}:flow:{name}")
             for job in [job for job in self.fans if job.partition("/")[0] == name]:

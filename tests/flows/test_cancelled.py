@@ -17,7 +17,7 @@ CANCELS = "headrace:{shop}:shop/%s:cancels"
 
 
 def refused(ask: Callable[[], Any]) -> tuple[str, str]:
-    """The id and the state that the error names."""
+    """Return the id and the state that the error names."""
     with pytest.raises(JobFailed) as caught:
         ask()
     return caught.value.id, caught.value.state
@@ -32,7 +32,7 @@ def told(flows: Flows, stage: str, name: str) -> None:
 
 
 def fanned(flows: Flows, *names: str, **options: Any) -> None:
-    """The run `o` waits in `pick` for children in `pack`."""
+    """Begin the run `o`, which waits in `pick` for children in `pack`."""
     assert flows.flow.start(b"order", id="o").added
     assert flows.done("pick", FanOut([NewJob(b"x", id=name) for name in names], stage="pack", **options))
 
@@ -60,7 +60,7 @@ def test_of_a_run_that_waited_and_of_its_children(flows: Flows) -> None:
 
 @pytest.mark.parametrize("way", ["cancel", "cancel_payload"])
 def test_of_a_job_that_was_cancelled_in_its_queue(flows: Flows, way: str) -> None:
-    """Also before its flow has seen that."""
+    """This holds even before the flow has seen the cancellation."""
     assert flows.flow.start(b"order", id="o").added
     pick = flows.queues["pick"]
     assert pick.cancel("o") if way == "cancel" else pick.admin.cancel_payload(b"order")
@@ -110,7 +110,7 @@ ENTERS: dict[str, Callable[[Flows], tuple[str, str]]] = {}
 
 
 def enters(stage: str, name: str = "o") -> Callable[[Callable[[Flows], None]], None]:
-    """A way in which the job *name* comes to a stage."""
+    """Bring the job *name* to a stage in one of the ways."""
 
     def keep(act: Callable[[Flows], None]) -> None:
         ENTERS[act.__name__] = lambda flows: act(flows) or (stage, name)  # type: ignore[func-returns-value]

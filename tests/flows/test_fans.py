@@ -152,7 +152,7 @@ def test_fan_outs_within_fan_outs(flows: Flows) -> None:
 
 
 def test_the_last_of_the_last_ends_all_of_it_at_once(flows: Flows) -> None:
-    """A chain of parents that each wait for one child."""
+    """In a chain, each parent waits for one child."""
     flows.stage("deep", children="deep")
     flows.flow.start(b"0", id="o", stage="deep")
     for depth in range(20):
@@ -378,7 +378,7 @@ def test_a_thousand_children(newest_flows: Flows) -> None:
 
 
 def test_a_letter_of_a_child_that_was_created_again_is_redriven_too(flows: Flows) -> None:
-    """It runs, and leads nowhere."""
+    """The job runs and leads nowhere."""
     begin(flows, [b"a"])
     assert flows.done("pack")
     (lease,) = flows.lease("weigh")
@@ -417,7 +417,7 @@ def advance(flows: Flows, *moves: Any) -> list[bool]:
 
 
 def test_a_cancellation_finds_the_job_in_the_stage_that_it_has_come_to(flows: Flows) -> None:
-    """A plain completion moved it on, and nobody has looked since."""
+    """A plain completion moved the job on, and no client has looked since."""
     flows.flow.start(b"order", id="o")
     assert flows.lease("pick")[0].complete()
     assert advance(flows, flows.flow.ops.cancelling("o")) == [True]
@@ -426,7 +426,7 @@ def test_a_cancellation_finds_the_job_in_the_stage_that_it_has_come_to(flows: Fl
 
 
 def test_a_child_that_is_redriven_too_late_has_failed(flows: Flows) -> None:
-    """Who goes on without it is told so, though it runs again."""
+    """A parent that went on without the child counts it as failed, though it runs again."""
     begin(flows, [b"a", b"b"], failed="continue")
     a, b = flows.lease("pack", 2)
     a.dead_letter("why")

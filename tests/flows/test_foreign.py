@@ -137,7 +137,7 @@ def test_a_run_that_somebody_wrote_into_ends(flows: Flows, client: redis.Redis, 
 
 
 def state(flow: Any, name: str) -> str | None:
-    """The state of a run, if it is known."""
+    """Return the state of a run if it is known."""
     found = flow.state(name)
     return None if found is None else found.state
 

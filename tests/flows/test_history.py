@@ -1,4 +1,6 @@
-"""A stage whose queue has a history keeps how its jobs ended, and where the children were for which they waited."""
+"""A stage whose queue has a history records how its jobs ended, and the places of the children for which they
+waited.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def fanned(flows: Flows, *names: str, **options: Any) -> None:
 
 
 def test_each_stage_keeps_its_job(flows: Flows, client: redis.Redis) -> None:
-    """When the run and all its state is gone, too."""
+    """The history has it even when the run and its state are gone."""
     assert flows.flow.start(b"order", id="o", headers={"lang": "en"}).added
     assert flows.queues["pick"].lease().retry(reason=ValueError("once"))
     (lease,) = flows.lease("pick")
@@ -89,7 +91,7 @@ def test_a_parent_keeps_the_attempts_from_before_it_waited(flows: Flows) -> None
 
 
 def test_a_parent_that_dies_of_its_children(flows: Flows) -> None:
-    """The history knows them when its letter is gone."""
+    """The history has the children even when the letter is gone."""
     fanned(flows, "a", "b")
     for lease in flows.lease("pack", 2):
         assert lease.dead_letter("why")

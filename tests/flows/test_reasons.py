@@ -32,7 +32,7 @@ def part(stage: str, name: str) -> str:
 
 
 def waits(flows: Flows) -> None:
-    """A run whose job in `pick` waits for one child in `pack`."""
+    """Begin a run whose job in `pick` waits for one child in `pack`."""
     flows.flow.start(b"order", id="o", headers={"lang": "en"})
     assert flows.done("pick", FanOut([NewJob(b"c", id="c")], stage="pack"))
 
@@ -110,7 +110,7 @@ WAYS = ("dead_letter", "retry", "lease")
 
 
 def die(flows: Flows, stage: str, way: str, reason: str = "why") -> None:
-    """The one job of a stage dies."""
+    """Let the one job of a stage die."""
     queue = flows.connect(f"shop/{stage}", max_attempts=1)
     lease = queue.lease()
     if way == "lease":
@@ -126,7 +126,7 @@ def die(flows: Flows, stage: str, way: str, reason: str = "why") -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dead_limit", [10, 0])
 def test_a_run_whose_job_died_says_why(connect: Connect, way: str, dead_limit: int, client: redis.Redis) -> None:
-    """Also where no dead letters are kept, and after they were purged."""
+    """This holds without dead letters, and after they were purged."""
     flows = shop(Flows(connect, dead_limit=dead_limit))
     flows.flow.start(b"order", id="o")
     queue = flows.queues["pick"] = connect("shop/pick", dead_limit=dead_limit)
@@ -203,7 +203,7 @@ def test_a_repair_leaves_a_reason_that_nobody_has_seen(flows: Flows) -> None:
 
 @pytest.mark.parametrize("lost", ["purged", "redriven late"])
 def test_a_job_that_goes_on_leaves_its_attempts_behind(connect: Connect, client: redis.Redis, lost: str) -> None:
-    """They were attempts of another stage."""
+    """They belonged to another stage."""
     flows = shop(Flows(connect))
     pick = flows.queues["pick"] = connect("shop/pick", history=10, tracebacks=True)
     flows.flow.start(b"order", id="o", headers={"lang": "en"})

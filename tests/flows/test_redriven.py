@@ -18,7 +18,7 @@ def children(*names: str, failed: str = "fail", stage: str = "pack") -> FanOut:
 
 
 def fanned(flows: Flows, *names: str, failed: str = "fail", fresh: bool = True) -> None:
-    """The job in the first stage waits for children."""
+    """Let the job in the first stage wait for children."""
     if fresh:
         assert flows.flow.start(b"order", id="o").added
     assert flows.done("pick", children(*names, failed=failed))
@@ -110,7 +110,7 @@ def test_a_child_that_dies_again_before_anybody_saw_it_redriven_has_failed_once(
 
 
 def straggler(flows: Flows) -> None:
-    """A run that has failed, of which a child was redriven and waits for a child of its own."""
+    """Make a failed run, of which a child was redriven and waits for its own child."""
     assert flows.flow.start(b"order", id="o").added
     assert flows.done("pick", children("x", stage="pick"))
     flows.lease("pick")[0].dead_letter("why")
@@ -134,7 +134,7 @@ def test_an_id_is_taken_while_a_job_of_its_run_goes_on(flows: Flows, client: red
 
 
 def test_what_is_known_of_a_run_is_kept_while_a_job_of_it_goes_on(flows: Flows, client: redis.Redis) -> None:
-    """Or the job would wait for its children for ever."""
+    """Otherwise the job would wait for its children for ever."""
     straggler(flows)
     assert flows.flow.cancel("o/1/x/1/a")
     assert flows.flow.state("o/1/x").state == "failed"
@@ -189,7 +189,7 @@ def test_a_letter_of_an_earlier_run_is_no_job_of_the_later_one(flows: Flows) -> 
 
 
 def test_a_letter_waits_until_the_end_of_the_job_that_had_its_id_was_seen(flows: Flows) -> None:
-    """Or that end would be forgotten, and its run wait for ever."""
+    """Otherwise that end would be lost, and its run would wait for ever."""
     flows.flow.start(b"old", id="o")
     flows.lease("pick")[0].dead_letter("why")
     assert flows.flow.state("o").state == "failed"

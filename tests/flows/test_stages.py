@@ -150,7 +150,7 @@ def test_a_plain_completion_moves_on_later(flows: Flows) -> None:
 
 
 def test_a_job_of_no_flow_is_completed(flows: Flows) -> None:
-    """Also one that copied a flow's headers."""
+    """This also holds for a job that copied a flow's headers."""
     flows.flow.start(b"order", id="o")
     (lease,) = flows.lease("pick")
     flows.queues["pick"].enqueue(b"plain", id="plain", headers=dict(lease.job.headers))

@@ -23,13 +23,13 @@ ROUNDS = 25
 
 @pytest.fixture
 def flows(server: Server) -> Iterator[Flows]:
-    """One colour will do here."""
+    """Use one colour, which is enough here."""
     with Connect("sync", server) as connect:
         yield shop(Flows(connect))
 
 
 def together(*acts: Callable[[], Any]) -> list[Any]:
-    """All of *acts* at the same time."""
+    """Run all of *acts* at the same time."""
     barrier = Barrier(len(acts))
 
     def act(one: Callable[[], Any]) -> Any:
@@ -101,7 +101,7 @@ def test_a_cancel_and_a_completion_at_once(flows: Flows) -> None:
 
 
 class Storm:
-    """Random acts on runs that fan out twice deep."""
+    """Random acts on runs that fan out twice."""
 
     def __init__(self, flows: Flows, seed: int) -> None:
         self.flows, self.random = flows, random.Random(seed)
@@ -169,7 +169,7 @@ class Storm:
         self.random.choices(list(acts), list(acts.values()))[0]()
 
     def calm(self) -> None:
-        """Let everything that is left succeed."""
+        """Let all remaining jobs succeed."""
         for _, lease in self.held:
             lease.release()
         self.held = []

@@ -93,14 +93,14 @@ class Node:
     def agent(
         self, server: Server | None = None, queue: str = "q", *, port: int | None = None, **settings: Any
     ) -> Agent:
-        """Start an agent on a server, or on a port of loopback."""
+        """Start an agent on a server or on a loopback port."""
         socket = {"path": server.path} if server is not None else {"host": "127.0.0.1", "port": port}
         orders = {"protocol": str(self.protocol), "socket": socket, "queue": queue, "settings": settings}
         return Agent(self.command("agent.js", json.dumps(orders)), stderr=None)
 
 
 class Agent(Started):
-    """A Node process with a queue, spoken to by lines."""
+    """A Node process with a queue, which reads and writes lines."""
 
     def __call__(self, method: str, *args: Any) -> Any:
         """Call a method of the queue and return its answer. Raises `AssertionError` with the error that the method
@@ -125,7 +125,7 @@ class Agent(Started):
         return answer["ok"]
 
     def crash(self) -> None:
-        """End it as if the power were cut."""
+        """Kill it, like a power cut."""
         self.tell("crash")
         self.wait(PATIENCE)
 

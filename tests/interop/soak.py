@@ -59,14 +59,14 @@ class Actor:
         self.over = True
 
     def play(self) -> None:
-        """Until it is told to stop, or has nothing more to do."""
+        """Act until a stop, or until there is no more to do."""
         signal.signal(signal.SIGTERM, self.stop)
         with Queue(self.queue, url=f"unix://{self.socket}", lease=self.lease / 1000) as queue:
             self.write("up", self.who)
             {"produce": self.produce, "rough": self.rough}[self.role](queue)
 
     def produce(self, queue: Queue) -> None:
-        """Half of the ids, and half of the other half, some twice in one call."""
+        """Enqueue half of the ids, and half of the other half. Some are twice in one call."""
         n = 0
         while n < self.jobs:
             part: list[str] = []

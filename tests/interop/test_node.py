@@ -303,7 +303,7 @@ def proxy(newest: Server) -> Iterator[Proxy]:
 
 
 def load(admin: redis.Redis, *names: str) -> None:
-    """So that the reply which is swallowed is not that the script is unknown."""
+    """Load the script, so that the lost reply is not the one about an unknown script."""
     for name in names:
         admin.script_load(script(name).source)
 
@@ -401,7 +401,7 @@ def test_the_page_has_the_program_that_is_run() -> None:
 
 
 def test_the_producers_page(node: Node, newest: Server, admin: redis.Redis, python: Queue) -> None:
-    """Its command lines, word by word."""
+    """The page's command lines are run word by word."""
     page = (HOW_TO / "produce-from-another-language.md").read_text("utf-8")
     lines = re.sub(r"\\\n", " ", page).replace("'headrace:{emails}:emails'", "headrace:{emails}:emails")
     added = re.findall(r"^redis-cli XADD (.*)$", lines, re.MULTILINE)

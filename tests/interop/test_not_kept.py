@@ -38,7 +38,7 @@ def declare(server: Server, **options: Any) -> None:
 
 
 def declared(queue: Queue) -> None:
-    """Wait until the server has the declaration. The first job of a producer goes out before it."""
+    """Wait until the server has the declaration, because a producer's first job goes out before it."""
     until(lambda: queue._executor.run(view_ops.about(queue.ops)).declared)
 
 
@@ -84,7 +84,7 @@ def test_neither_serves_shards(agent: Agent, newest: Server) -> None:
 
 
 def test_a_job_with_steps_goes_back(agent: Agent, python: Queue) -> None:
-    """A handler that knows no steps would do all of them again."""
+    """A handler without steps would do all of them again."""
     charges: list[str] = []
     python.enqueue(b"x", id="a")
     lease = python.lease()

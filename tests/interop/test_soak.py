@@ -90,11 +90,11 @@ class Soak:
                 self.start(language, role)
 
     def up(self) -> int:
-        """Those that run and have said so."""
+        """Tell whether the processes run and have said so."""
         return len({who for (who,) in lines(self.log, "up")} & self.running.keys())
 
     def end(self) -> None:
-        """Whoever is left."""
+        """End all remaining processes."""
         for _, _, process in self.running.values():
             process.kill()
             process.wait()
@@ -178,7 +178,7 @@ def judge(run: Soak, queue: Queue, server: Server) -> str:
 def test_the_judge_finds_what_is_wrong(
     node: Node, newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A verdict too many, and one that is missing."""
+    """A verdict too many and a missing one are found."""
     monkeypatch.setattr(sys.modules[__name__], "JOBS", 2)
     good = ["add node1 job-0 1", "add python2 job-1 1", "end node1 job-0 1", "end python2 job-1 1"]
     for bad in (good[:-1], [*good, "end python2 job-0 1"]):

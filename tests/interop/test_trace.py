@@ -20,7 +20,7 @@ PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 
 @pytest.fixture(scope="module")
 def docs() -> ModuleType:
-    """docs/trace.py, which is no package."""
+    """Import docs/trace.py, which is in no package."""
     spec = spec_from_file_location("headrace_docs_trace", SCRIPT)
     assert spec is not None
     assert spec.loader is not None

@@ -32,13 +32,13 @@ def raw(server: Server, protocol: int) -> Iterator[vectors.Raw]:
 
 @pytest.fixture
 def known() -> dict[str, Any]:
-    """The vectors as they are in the file."""
+    """Return the vectors of the file."""
     found: dict[str, Any] = json.loads(vectors.FILE.read_text("utf-8"))
     return found
 
 
 def changed(known: dict[str, Any]) -> dict[str, Any]:
-    """Vectors with one thing wrong in each kind of them."""
+    """Return vectors with one fault in each kind."""
     known["names"]["id"]["valid"].append("\n")
     known["names"]["queue"]["invalid"].append("fine")
     known["keys"][0]["jobs"] += "x"

@@ -81,14 +81,14 @@ NAMES: dict[str, tuple[Callable[[str], object], list[str], list[str]]] = {
 
 
 def keys(queue: str, namespace: str) -> dict[str, str]:
-    """The keys of a queue, by part."""
+    """Return the keys of a queue by part."""
     made = Keys.of(queue, namespace)
     parts = {part: made.key(part) for part in ("jobs", "wake", "dead")}
     return {"namespace": namespace, "queue": queue, **parts, "lane": made.lane("1f"), "result": made.result("an id")}
 
 
 def claim(entry: str, count: int = 1, id: str | None = None) -> Claim:
-    """A job that worker `w` has leased."""
+    """Return a claim of worker `w`."""
     return Claim(Job(id or entry, b"", KEYS.queue), "w", entry, count, count, named=id is not None)
 
 
@@ -373,7 +373,7 @@ def stories() -> dict[str, list[Step]]:
 
 
 def as_json(value: Any) -> Any:
-    """Bytes as strings, or in hex."""
+    """Return bytes as strings or in hex."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -402,7 +402,7 @@ class Symbols:
         return re.sub(r"<e(\d+)>", lambda match: self.entries[int(match[1]) - 1], str(value))
 
     def shown(self, value: Any, path: tuple[int, ...], loose: Sequence[Sequence[int]]) -> Any:
-        """A reply as it is written down."""
+        """Return a reply in its written form."""
         if isinstance(value, list):
             return [self.shown(item, (*path, at), loose) for at, item in enumerate(value)]
         if list(path) in [list(some) for some in loose] or (isinstance(value, int) and value > 10**12):
@@ -439,7 +439,7 @@ class Symbols:
 
 
 class Raw:
-    """Commands as they are, replies as they come."""
+    """A client that sends raw commands and returns raw replies."""
 
     def __init__(self, server: Server, protocol: int = 2) -> None:
         self._client = redis.Redis(unix_socket_path=server.path, protocol=protocol)
@@ -474,7 +474,7 @@ def steps(story: Sequence[Step], send: Raw) -> Iterator[tuple[Step, Any, Symbols
 
 
 def differences(vectors: dict[str, Any], send: Raw) -> list[str]:
-    """Where a server tells another story."""
+    """Return the places where a server's replies differ from a story."""
     return [
         f"{name}: {step.get('script') or step['command']}: {reply!r}, not {step['reply']!r}"
         for name, story in vectors["stories"].items()
@@ -484,7 +484,7 @@ def differences(vectors: dict[str, Any], send: Raw) -> list[str]:
 
 
 def told(story: Sequence[Step], send: Raw) -> list[Step]:
-    """A story with the replies of a server."""
+    """Return a story with the replies of a server."""
     copy = [dict(step) for step in story]
     for step, reply, symbols in steps(copy, send):
         shown = symbols.shown(reply, (), step.pop("loose", ()))
@@ -496,7 +496,7 @@ def told(story: Sequence[Step], send: Raw) -> list[Step]:
 
 
 def pure() -> dict[str, Any]:
-    """All that needs no server."""
+    """Return the vectors that need no server."""
     return {
         "names": {kind: {"valid": good, "invalid": bad} for kind, (_, good, bad) in NAMES.items()},
         "keys": [keys("emails", "headrace"), keys("shop/orders", "my.app")],
@@ -507,7 +507,7 @@ def pure() -> dict[str, Any]:
 
 
 def vectors(server: Server) -> dict[str, Any]:
-    """All of the file."""
+    """Return the whole content of the file."""
     send = Raw(server)
     try:
         return {**pure(), "stories": {name: told(story, send) for name, story in stories().items()}}

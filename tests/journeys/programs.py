@@ -46,7 +46,7 @@ class Program:
 
     @property
     def output(self) -> str:
-        """All that it has said."""
+        """The whole output so far."""
         return self._file.read_text("utf-8", "replace")
 
     def says(self, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""Jobs that go to other shards, while whoever sends them dies at any step, repeats it, or comes late.
+"""Jobs that go to other shards, while their sender dies at any step, repeats it, or comes late.
 
 Sweepers are generators, and each step of one is taken by a rule: so a step of another, a consumer that is quick, and
 any time may come between two of them.
@@ -152,7 +152,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(where=st.integers(0, 5))
     def consume(self, where: int) -> None:
-        """Do all that is there."""
+        """Do all available jobs."""
         part = self.parts[where % len(self.parts)]
         self.run_op(part.reclaim("w", 3600.0))
         grant = self.run_op(part.lease("w", 100, ttl=3600.0))
@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=WHICH, steps=st.integers(0, 8), ran=st.booleans(), arrives=st.booleans())
     def cut(self, which: int, steps: int, ran: bool, arrives: bool) -> None:
-        """Lose a reply, or a call, which may arrive later."""
+        """Lose a reply or a call, which may arrive later."""
         one = self.sweepers[which]
         self.step(one, steps)
         one.begin()

@@ -92,7 +92,7 @@ class Stammering:
         return op.decode(first if op.name == "lease" and not (first[2] or first[3]) else self.reply)
 
     def again(self) -> Any:
-        """A copy of the last call arrives."""
+        """Let a copy of the last call arrive."""
         assert self.op is not None
         return self._client.execute_command(*self.op.wire(lane="stammering", call=str(self._calls)))
 
@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
         return f"headrace:{{q}}:q:{part}"
 
     def moment(self, delay: tuple[str, int] | None) -> tuple[Any, float]:
-        """A delay for the library, and when the model says that the job is due. No two are due at one time."""
+        """Return a delay for the library, and the due time for the model. No two jobs are due at one time."""
         if delay is None:
             return None, 0.0
         kind, slot = delay
@@ -196,7 +196,7 @@ class Machine(RuleBasedStateMachine):
         return list(zip(found, expected, strict=True))
 
     def prove(self, worker: str, *, senior: bool) -> None:
-        """Let the queue have been looked after for long without a gap, or for a moment, before *worker* looks."""
+        """Let the queue look watched for long or for a moment, before *worker* looks."""
         if worker in self.model.alive:
             now, run = int(self.time() * 1000), self.redis.info("server")["run_id"]  # never ahead of the server
             pulse = f"{now - (20_000 if senior else 0)} {now} 0 0 10000 {run}"
@@ -204,7 +204,7 @@ class Machine(RuleBasedStateMachine):
         self.redis.hdel(self.key("stats"), "sweep")  # the last one was long ago
 
     def pass_time(self, duration: float | None, leased: Sequence[Held]) -> None:
-        """Leases of a millisecond have run out by the next step."""
+        """Let leases of a millisecond run out before the next step."""
         if duration == INSTANT:
             start = self.time()
             while self.time() < start + 2 * INSTANT:
@@ -228,7 +228,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=ids, client=clients, name=ids, payload=payloads)
     def enqueue_again(self, client: str, name: str, payload: bytes) -> str:
-        """An id that was used, by us or by the server."""
+        """Use an id that a job already had, given or generated."""
         return self.add(Job(payload, name), self.queues[client].enqueue(payload, id=name))
 
     @rule(
@@ -254,7 +254,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=ids, payload=st.none() | payloads, head=headers, level=levels)
     def foreign(self, payload: bytes | None, head: dict[str, str] | None, level: int) -> str:
-        """A bare XADD of a program that knows nothing but the key."""
+        """Send the bare XADD of a program that knows only the key."""
         fields: Any = {**({} if payload is None else {"data": payload}), **(head or {"lang": "de"})}
         level = level % self.priorities
         entry = self.redis.xadd(self.key(f"jobs:{level}" if level else "jobs"), fields).decode()
@@ -408,7 +408,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.delayed())
     @rule(some=st.lists(st.tuples(picks, st.integers(1, 3)), min_size=1, max_size=3))
     def come_due(self, some: list[tuple[int, int]]) -> None:
-        """Delays are over. (In the order of these moments, not of the delays.)"""
+        """Let delays end, in the order of their moments."""
         for pick, slot in some:
             delayed = self.model.delayed()
             job = delayed[pick % len(delayed)]
@@ -419,7 +419,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.model.alive.values()))
     @rule(pick=picks)
     def fall_silent(self, pick: int) -> None:
-        """A worker has not beaten for too long."""
+        """Let a worker miss its heartbeats for too long."""
         living = [name for name, alive in self.model.alive.items() if alive]
         worker = living[pick % len(living)]
         self.redis.zadd(self.key("workers"), {worker: int(self.time() * 1000) - 5_000}, xx=True)
@@ -490,7 +490,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.in_state("dead"))
     @rule(client=clients, pick=picks, payload=payloads)
     def mend(self, client: str, pick: int, payload: bytes) -> None:
-        """A dead letter goes back with another payload."""
+        """Redrive a dead letter with another payload."""
         dead = self.model.in_state("dead")
         wanted = [str(dead[pick % len(dead)].id)]
         mended = self.queues[client].admin.redrive(*wanted, payload=payload)
@@ -537,7 +537,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """Counts, listings and workers are the model's. One round trip."""
+        """Check in one round trip that counts, listings and workers are the model's."""
         ops, model = self.queues["ann"].ops, self.model
         places = ["parked:0 -", "suspects:0 -", "idle:0 -", "new:0 -"]  # a page each
         places += [f"{part}:{level} -" for level in range(1, self.priorities) for part in ("parked", "new")]
@@ -586,7 +586,7 @@ def same(seen: headrace.Job, job: Job) -> None:
 
 
 def kept_result(queue: Any, name: str) -> bytes | None:
-    """The result that there is, of a job that has ended or not."""
+    """Return the result that is kept of a job."""
     return queue.results([name]).get(name)
 
 

@@ -61,12 +61,12 @@ class Job:
 
     @property
     def level(self) -> int:
-        """0 comes first."""
+        """The level of the job, where 0 comes first."""
         return int(self.headers.get(PRIORITY, 0))
 
     @property
     def attempt(self) -> int:
-        """Which attempt it is in, or was in last."""
+        """The number of its present or last attempt."""
         return max(1, self.deliveries - self.unspent)
 
 
@@ -123,7 +123,7 @@ class Model:
     # -- what can be seen ----------------------------------------------------------------------------------------
 
     def in_state(self, *states: str) -> list[Job]:
-        """The jobs in these states, by place."""
+        """Return the jobs in these states, by place."""
         return sorted((job for job in self.jobs if job.state in states), key=lambda job: job.place)
 
     def waiting(self) -> list[Job]:
@@ -137,7 +137,7 @@ class Model:
         return sorted(self.in_state("parked", "waiting"), key=rank)
 
     def delayed(self) -> list[Job]:
-        """The first due first."""
+        """Return the delayed jobs, the first due first."""
         return sorted(self.in_state("delayed"), key=lambda job: job.due)
 
     def listing(self, state: str) -> list[Job]:
@@ -160,19 +160,19 @@ class Model:
         return next((job for job in self.jobs if job.id == name and job.state != "dead"), None)
 
     def find(self, name: str) -> Job | None:
-        """That one, or else the one that died last."""
+        """Return the job of this id, or else the one that died last."""
         return self.named(name) or next((job for job in reversed(self.in_state("dead")) if job.id == name), None)
 
     def result(self, name: str) -> bytes | None:
-        """The result that was kept of the last job of an id. A cancelled job has none."""
+        """Return the kept result of the last job of an id. A cancelled job has none."""
         return None if name in self.cancelled else self.results.get(name)
 
     def completable(self, held: Held) -> bool:
-        """Whether the job is still where it was leased, whoever has it now."""
+        """Tell whether the job is still where it was leased, whoever holds it now."""
         return held.job.place == held.place
 
     def mine(self, held: Held) -> bool:
-        """Whether this is the present lease of the job. One that has expired is, until somebody reclaims it."""
+        """Tell whether this is the present lease of the job. An expired one is until a reclaim."""
         job = held.job
         now = (job.state, job.place, job.holder, job.deliveries)
         return now == ("leased", held.place, held.worker, held.token)
@@ -201,7 +201,7 @@ class Model:
         self._remove(dead[: max(0, len(dead) - self.dead_limit)], "dead_trimmed")
 
     def promote(self) -> int:
-        """Delayed jobs that are due go to the back."""
+        """Move due jobs to the back."""
         due = [job for job in self.delayed() if job.due <= self.now]
         for job in due:
             self._move(job, "waiting")
@@ -239,14 +239,14 @@ class Model:
         return "added"
 
     def appear(self, job: Job) -> None:
-        """A foreign producer added an entry by itself."""
+        """Add an entry like a foreign producer."""
         self.enqueue(job)
         self.gone["enqueued"] -= not self.counts_foreign
 
     # -- schedules -----------------------------------------------------------------------------------------------
 
     def by_tick(self) -> list[str]:
-        """The schedules' names, the next due first, paused ones last."""
+        """Return the schedules' names, the next due first and paused ones last."""
         return sorted(self.schedules, key=lambda name: (self.schedules[name].paused, self.schedules[name].due, name))
 
     def schedule(self, name: str, made: Recurring) -> Recurring:
@@ -262,11 +262,11 @@ class Model:
         return self.schedules.pop(name, None) is not None
 
     def pause_schedule(self, name: str) -> bool:
-        """No tick comes until it is resumed."""
+        """Pause a schedule until it is resumed."""
         return self._turn_schedule(name, paused=True)
 
     def resume_schedule(self, name: str) -> bool:
-        """The ticks of the pause are missed ticks."""
+        """Resume a schedule. The ticks of the pause are missed ticks."""
         return self._turn_schedule(name, paused=False)
 
     def _turn_schedule(self, name: str, *, paused: bool) -> bool:
@@ -277,7 +277,7 @@ class Model:
         return True
 
     def run_schedule(self, name: str, moment: int, id: str) -> None:
-        """Enqueue a job of a schedule, and nothing else changes but its last run."""
+        """Enqueue a job of a schedule. Only its last run changes."""
         known = self.schedules[name]
         if self.enqueue(Job(known.payload, id, known.headers)):
             known.last = moment, id
@@ -316,7 +316,7 @@ class Model:
         return handed
 
     def _hand_out(self, worker: str, n: int) -> list[Held]:
-        """One script's worth, whether it can be read or not. A suspect is handed out alone, after all others."""
+        """Hand out one script's worth of jobs, readable or not. A suspect is handed out alone, after all others."""
         endless = not self.max_attempts  # without an end, none is a suspect
         if any(job.suspect and not endless for job in self.in_state("leased") if job.holder == worker):
             return []
@@ -376,14 +376,14 @@ class Model:
         return True
 
     def dead_letter(self, held: Held, reason: str) -> bool:
-        """Out of the queue, kept with its reason."""
+        """Remove a job and keep it with its reason."""
         if not self.mine(held):
             return False
         self._bury(held.job, reason, held.worker)
         return True
 
     def renew(self, held: Held) -> bool:
-        """The lease lasts again, and who renews is alive."""
+        """Renew a lease. The client that renews is alive."""
         if not self.mine(held):
             return False
         held.job.expired = False
@@ -459,7 +459,7 @@ class Model:
         return self._remove(self.jobs, "deleted")
 
     def redrive(self, names: Iterable[str] = (), payload: bytes | None = None) -> int:
-        """Dead letters go to the back, but where their id is taken again. Attempts start anew, tokens go on."""
+        """Move dead letters to the back, unless their id is taken again. Attempts start anew, tokens go on."""
         back = 0
         for job in self._letters(names):
             if job.id is not None and not self.named(job.id):

@@ -71,11 +71,11 @@ class Walk:
             raise AssertionError(f"seed {self.seed}, after {', '.join(self.log[-20:])}: {error}") from error
 
     def first(self, job: Job) -> bool:
-        """Whether no other of its key comes before it."""
+        """Tell whether no other job of its key comes before it."""
         return job.key is None or next(one for one in self.jobs if one.key == job.key) is job
 
     def suspects(self) -> set[str]:
-        """The jobs that wait to be handed out alone."""
+        """Return the jobs that wait to be handed out alone."""
         jobs = f"{self.ops.keys.prefix}jobs"
         apart: set[str] = set()
         for row in self.redis.xpending_range(jobs, "workers", "-", "+", 1000, "parked:s"):
@@ -84,7 +84,7 @@ class Walk:
         return apart
 
     def some(self, *states: str) -> Job | None:
-        """A job in one of these states."""
+        """Return a job in one of these states."""
         there = [job for job in self.jobs if job.state in states]
         return self.random.choice(there) if there else None
 
@@ -99,18 +99,18 @@ class Walk:
         self.remembers(self.dead)
 
     def remembers(self, jobs: list[Job]) -> None:
-        """Any of these jobs has all its attempts."""
+        """Check that one of these jobs has all its attempts."""
         for job in self.random.sample(jobs, min(1, len(jobs))):
             self.remembered(job)
 
     def remembered(self, job: Job) -> None:
-        """Its state has the reasons of all its attempts."""
+        """Check that its state has the reasons of all its attempts."""
         if self.ops.settings.history:
             found = [one.reason for one in self.queue.find(job.id).attempts if one.reason]
             assert found == job.tried, f"the attempts of {job} are {found}"
 
     def why(self) -> str:
-        """A reason that no other attempt has."""
+        """Return a reason that no other attempt has."""
         self.number += 1
         return f"why {self.number}"
 
@@ -144,7 +144,7 @@ class Walk:
         return grant
 
     def bury(self) -> None:
-        """Those that had no attempt left are dead now."""
+        """Mark jobs without attempts left as dead."""
         buried = {one.job.id for one in self.queue.admin.dead()} - {job.id for job in self.dead}
         for job in [job for job in self.jobs if job.id in buried]:
             assert job.state in ("waiting", "due"), f"{job.id} is buried, and was {job.state}"
@@ -154,7 +154,7 @@ class Walk:
             self.dead.append(job)
 
     def granted(self, claim: Claim) -> None:
-        """A job is handed out only if it waits, and is the first of its key."""
+        """Check that the job was waiting and is the first of its key."""
         job = next((job for job in self.jobs if job.id == claim.job.id), None)
         assert job is not None, f"{claim.job.id} is not in the queue"
         assert job.state in ("waiting", "due"), f"{job.id} is {job.state}"
@@ -264,7 +264,7 @@ class Walk:
             job.state, job.spent = "waiting", job.spent - 1
 
     def do_reschedule(self) -> None:
-        """One that is held back goes to the end of its key. One that is due may have come back already."""
+        """Reschedule a delayed job to the end of its key. A due one may have come back already."""
         job = self.some("delayed", "due")
         done = job and self.queue.admin.reschedule(job.id, None)
         assert done or not job or job.state == "due"
@@ -275,7 +275,7 @@ class Walk:
             job.claims = []
 
     def do_replace(self) -> None:
-        """One that was never begun goes to the end of its key with another payload."""
+        """Replace a job that never began. It goes to the end of its key with another payload."""
         job = next((job for job in self.jobs if job.state == "waiting" and not (job.claims or job.spent)), None)
         if job and self.queue.find(job.id).state in ("waiting", "parked"):  # type: ignore[union-attr]
             outcome = self.queue.enqueue(b"y", id=job.id, key=job.key, if_exists=Replace()).outcome
@@ -295,7 +295,7 @@ class Walk:
         self.queue._run(self.ops.reclaim("ann", 10.0))
 
     def do_ring(self) -> None:
-        """A blocked read is answered, and its reader is gone by then."""
+        """Answer a blocked read whose reader is gone."""
         with suppress(redis.ResponseError):  # there may be no group yet
             self.redis.execute_command(*self.ops.wait(0.001))
 

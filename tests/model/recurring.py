@@ -78,7 +78,7 @@ class Scheduling(Machine):
     @precondition(lambda self: self.model.schedules)
     @rule(client=clients, pick=picks, late=st.sampled_from(LATE))
     def ticks_come(self, client: str, pick: int, late: int) -> None:
-        """The next tick was due some time ago, of a paused schedule too."""
+        """Make the next tick of a schedule due some time ago, even of a paused one."""
         name = self.one(pick)
         known = self.model.schedules[name]
         known.due = self.milliseconds() - late
@@ -90,7 +90,7 @@ class Scheduling(Machine):
         return sorted(self.model.schedules)[pick % len(self.model.schedules)]
 
     def turn(self, client: str) -> None:
-        """Enqueue the jobs of due schedules, as every client does that leases."""
+        """Enqueue the jobs of due schedules, as every leasing client does."""
         queue = self.queues[client]
         for op in schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops:
             assert queue._run(op) == 1
@@ -101,7 +101,7 @@ class Scheduling(Machine):
 
     @invariant()
     def schedules_agree(self) -> None:
-        """They are the model's, the next due first, paused ones last."""
+        """Check that the schedules are the model's, the next due first and paused ones last."""
         queue = self.queues["ann"]
         found = queue._run(schedule_ops.schedules(queue.ops))
         assert [one.name for one in found] == self.model.by_tick()

@@ -37,7 +37,7 @@ steps = st.sampled_from([0, 1, 3, 6, 40, 40, 40])
 
 @define(eq=False)
 class Client:
-    """One with a table of its own, and a call that is under way."""
+    """A client with its own table and a call under way."""
 
     queue: str
     whole: ShardedQueue = field(init=False)
@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=who)
     def tidy(self, at: int) -> None:
-        """Take shards out of the table that have long been empty."""
+        """Remove long empty shards from the table."""
         if (client := self.idle(at)) is not None:
             for _ in range(2):
                 self.begin(client, tidy(client.whole.map), [])

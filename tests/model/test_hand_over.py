@@ -24,7 +24,7 @@ SEED = int(os.environ.get("HAND_OVER_SEED", "1"))
 
 @pytest.mark.slow
 def test_what_holds(server: Server, large: bool) -> None:
-    """Other examples for each server, and more on the newest."""
+    """Each server gets other examples, and the newest gets more."""
     run_on(server, Machine, SEED, EXAMPLES, STEPS, large=large)
 
 

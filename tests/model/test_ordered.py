@@ -21,14 +21,14 @@ STEPS = 120
 
 
 def walk(server: Server, seed: int) -> None:
-    """One walk on an empty server."""
+    """Make one walk on an empty server."""
     with redis.Redis(unix_socket_path=server.path) as client:
         client.flushall()
     Walk(server, seed).run(STEPS)
 
 
 def walks(server: Server, seeds: range) -> None:
-    """Several."""
+    """Make several walks."""
     for seed in seeds:
         walk(server, seed)
 

@@ -30,7 +30,7 @@ def declared(name: str) -> list[str]:
 
 
 class Lua:
-    """Runs scripts, each as a user who may touch its declared keys, by the commands of the documentation, only."""
+    """Runs scripts as a user who may touch only its declared keys, and only by the documented commands."""
 
     def __init__(self, server: Server, protocol: int) -> None:
         self.redis: Any = redis.Redis(unix_socket_path=server.path, decode_responses=True)
@@ -61,7 +61,7 @@ class Lua:
         return text(reply)
 
     def close(self) -> None:
-        """Leave the server as it was. Nothing was refused, not even where a script would not tell."""
+        """Restore the server. Nothing was refused, not even where a script would not tell."""
         self._user.close()
         refused = self._acl("LOG")
         self._acl("DELUSER", "script")
@@ -89,11 +89,11 @@ class Lua:
         return entries
 
     def key(self, part: str) -> str:
-        """The full name of a key of the queue."""
+        """Return the full name of a key of the queue."""
         return PREFIX + part
 
     def counts(self) -> dict[str, int]:
-        """The counts that are not 0."""
+        """Return the counts that are not 0."""
         names = "waiting parked leased delayed blocked dead enqueued completed cancelled deleted dead_trimmed held"
         return {name: number for name, number in zip(names.split(), self("counts"), strict=True) if number}
 
@@ -105,7 +105,7 @@ class Lua:
         return {row["message_id"]: (row["consumer"], row["times_delivered"]) for row in rows}
 
     def state(self) -> dict[str, Any]:
-        """Everything there is but the records of calls."""
+        """Return all keys but the records of calls."""
         keys = [key for key in sorted(self.redis.scan_iter(count=1000)) if not key.startswith(f"{PREFIX}lane:")]
         with self.redis.pipeline(transaction=False) as pipe:
             for key in keys:
@@ -133,7 +133,7 @@ class Lua:
 
 
 def dumps(client: Any) -> dict[Any, bytes]:
-    """Everything there is but the records of calls, as the server keeps it."""
+    """Return all keys but the records of calls, in the server's own form."""
     keys = [key for key in client.scan_iter(count=1000) if ":lane:" not in str(key)]
     with client.pipeline(transaction=False) as pipe:
         for key in keys:
@@ -151,7 +151,7 @@ def restore(client: Any, found: dict[Any, bytes]) -> None:
 
 
 def text(reply: Any) -> Any:
-    """Bytes as text, all the way down."""
+    """Return bytes as text, at all depths."""
     if isinstance(reply, bytes):
         return reply.decode(errors="surrogateescape")
     return [text(item) for item in reply] if isinstance(reply, list) else reply

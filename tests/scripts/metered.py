@@ -52,7 +52,7 @@ class Cost:
 
 
 def metered(source: str) -> str:
-    """*source* so that it answers {its reply, and the numbers of `Cost`}."""
+    """Change *source* so that it returns its reply and the numbers of `Cost`."""
     return _HEAD + source + _TAIL
 
 
@@ -63,7 +63,7 @@ def cost(script: str, reply: Any) -> tuple[Any, Cost]:
 
 
 def weight(reply: Any) -> int:
-    """Bytes of an answer."""
+    """Return the number of bytes of an answer."""
     if isinstance(reply, list):
         return sum(map(weight, reply))
     return len(reply) if isinstance(reply, (bytes, str)) else 8

@@ -22,7 +22,7 @@ STANDS: dict[str, Stand] = {}
 
 
 def stand(script: str) -> Callable[[Stand], Stand]:
-    """Have *script* measured by the function that follows."""
+    """Register the following function to measure *script*."""
 
     def add(function: Stand) -> Stand:
         STANDS[script] = function
@@ -86,7 +86,7 @@ def paged(lua: Lua, script: str, limit: int, *more: str, extra: Sequence[str] = 
 
 @contextmanager
 def listened(lua: Lua) -> Iterator[None]:
-    """Somebody listens to all that happens."""
+    """Let a listener hear all events."""
     lua("listen")
     with lua.redis.pubsub() as events:
         kinds = ("reclaimed", "promoted", "leased", "released", "retried", "dead", "deleted", "redriven")

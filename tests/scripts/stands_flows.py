@@ -12,7 +12,7 @@ STAGES = ("a", "b")  # `a` has the keys of the queue `q`
 
 
 def run(number: int) -> str:
-    """The key of a run."""
+    """Return the key of a run."""
     return f"headrace:{{q}}:q:flow:r{number}"
 
 
@@ -43,13 +43,13 @@ def all_of_them(lua: Lua, items: list[tuple[int, list[Any]]]) -> None:
 
 
 def fan(number: int, entry: str, children: int, payload: str, into: str = "b") -> list[Any]:
-    """The item of a fan-out into a stage, which goes on to `b`."""
+    """Return the item of a fan-out into a stage that goes on to `b`."""
     child = [x for i in range(children) for x in (f"c{i}", into, "", 4, "data", payload, "headrace-flow", run(number))]
     return ["move", f"r{number}", "a", entry, 1, 0, "", "b", "fail", children, *child]
 
 
 def leased_of_b(lua: Lua) -> list[tuple[str, str]]:
-    """Ids and entries of the jobs of `b`, leased."""
+    """Lease the jobs of `b` and return their ids and entries."""
     jobs = "headrace:{q}:q/b:jobs"
     if not lua.redis.exists(jobs) or not lua.redis.xinfo_groups(jobs):
         lua.redis.xgroup_create(jobs, "workers", "0", mkstream=True)

@@ -73,7 +73,7 @@ def _(lua: Lua) -> None:
 
 
 def outbox(lua: Lua) -> list[str]:
-    """The keys that a completion needs besides, if something of it goes to another shard."""
+    """Return the further keys that a completion needs if a follow-up goes to another shard."""
     return [lua.key("outbox"), lua.key("outdue")]
 
 
@@ -124,7 +124,7 @@ def an_heritage(lua: Lua, levels: list[str]) -> int:
 
 
 def a_lost_group(lua: Lua, levels: list[str]) -> int:
-    """Foreign jobs, of which some had been handed out when the group was lost."""
+    """Make foreign jobs, of which some had been handed out when the group was lost."""
     looked_after(lua.redis)
     for _ in range(MANY):
         lua.redis.xadd(lua.key("jobs"), {"data": PAYLOAD})
@@ -135,7 +135,7 @@ def a_lost_group(lua: Lua, levels: list[str]) -> int:
 
 
 def a_level(lua: Lua, levels: list[str]) -> int:
-    """Jobs that rise as they are handed out."""
+    """Make jobs that rise in level as they are handed out."""
     for _ in range(MANY):
         lua("enqueue", "full", "", "", 4, "data", PAYLOAD, "headrace-priority", "2", extra=levels)
     return MANY
@@ -166,20 +166,20 @@ def reclaimed(lua: Lua, levels: list[str]) -> int:
 
 
 def died(lua: Lua) -> None:
-    """Their worker died."""
+    """Let the worker of the jobs die."""
     lua("beat", "v", 60_000, TERM, 1)
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     looked_after(lua.redis)
 
 
 def overdue(lua: Lua) -> None:
-    """Their leases had deadlines of their own."""
+    """End leases with their own deadlines."""
     entries = [row["message_id"] for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)]
     lua.redis.zadd(lua.key("leases"), dict.fromkeys(entries, 1))
 
 
 def idle(lua: Lua) -> None:
-    """Their leases had the queue's duration."""
+    """End leases with the queue's duration."""
     entries = [row["message_id"] for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)]
     lua.redis.xclaim(lua.key("jobs"), "workers", "w", 0, entries, idle=2 * TERM, justid=True)
 

@@ -20,7 +20,7 @@ MANY = 2 * PAGE + 1
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
@@ -176,7 +176,7 @@ def test_more_due_than_a_page(lua: Lua) -> None:
 
 
 def test_more_to_remove_than_a_page(lua: Lua) -> None:
-    """Also where jobs are parked, in the stream, and delayed."""
+    """The jobs are parked, in the stream, and delayed."""
     batch(lua)
     assert [lua("leave", "w", PAGE) for _ in range(3)] == [[PAGE, 1], [PAGE, 1], [0, 0]]
     lua.add(*["x"] * PAGE)

@@ -26,7 +26,7 @@ JOBS = {"counts": 2, "delete": 2, "lease": 3, "measure": 3, "repair": 3}
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 

@@ -96,7 +96,7 @@ def prepare(queue: Queue) -> list[Claim]:
 
 
 def operation(name: str, claims: list[Claim]) -> Op[Any]:
-    """One of that name, with as much to do as there can be."""
+    """Return an operation of that name with as much to do as possible."""
     follow = NewJob(b"y", id="next", delay=5.0, queue="shop/bills")
     made: dict[str, Callable[[], Op[Any]]] = {
         "complete": lambda: OPS.complete(claims[:1], fenced=True, results={claims[0].entry: b"r"}, then=[follow]),
@@ -118,7 +118,7 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
 
 
 class Sender:
-    """Sends an operation with one of its arguments replaced, each time to the server as it was filled for it."""
+    """Sends an operation with one argument replaced, each time to the server as it was filled for it."""
 
     def __init__(self, queue: Queue, client: redis.Redis, name: str, number: int) -> None:
         self._queue, self._client = queue, client

@@ -19,26 +19,26 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
 def hand_over(lua: Lua, *names: str, delay: str = "", **options: Any) -> Any:
-    """Complete a job that leaves others for another shard."""
+    """Complete a job that has follow-ups for another shard."""
     (entry,) = lua.leased("a")
     away = [word for name in names for word in (">1", name, "i", delay, 4, "data", "b", "id", "i")]
     return lua("complete", "", 1, 0, 0, 0, entry, *away, extra=outbox(lua), **options)
 
 
 def now_of(lua: Lua) -> int:
-    """The time, as the shard tells it."""
+    """Return the time of the shard."""
     taken, now, *_ = lua("accept", 0)
     assert taken == 0
     return int(now)
 
 
 def accept(lua: Lua, nonce: str = "n1", since: int | None = None, name: str = "i") -> int:
-    """Whether a job was taken."""
+    """Tell whether a job was accepted."""
     since = now_of(lua) if since is None else since
     return int(lua("accept", since, nonce, name, "", 4, "data", "b", "id", name)[0])
 
@@ -64,7 +64,7 @@ def test_only_the_winner_leaves_them(lua: Lua) -> None:
 
 @pytest.mark.parametrize("part", ["outbox", "outdue"])
 def test_keys_of_another_type(lua: Lua, part: str) -> None:
-    """Nothing is half done."""
+    """No script stops halfway."""
     lua.redis.set(lua.key(part), "mine")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         hand_over(lua, NAME)
@@ -97,7 +97,7 @@ def test_a_job_comes_once(lua: Lua) -> None:
 
 
 def test_what_was_read_too_long_ago_is_not_taken(lua: Lua) -> None:
-    """It may have come meanwhile, and be forgotten."""
+    """The job may have come meanwhile, and its record may be gone."""
     now = now_of(lua)
     assert accept(lua, since=now - 300_000 - 1) == 0
     assert accept(lua, since=0) == 0
@@ -202,7 +202,7 @@ def test_foreign_commands_do_not_stop_it(lua: Lua) -> None:
 
 @pytest.mark.parametrize("number", [3, 1_200])
 def test_what_has_lost_its_time_goes(lua: Lua, number: int) -> None:
-    """All of it, a page after the other."""
+    """All such records go, page by page."""
     names = [f"00c0ffee q/b n{n:04}" for n in range(number)]
     for start in range(0, number, 1_000):
         hand_over(lua, *names[start : start + 1_000])

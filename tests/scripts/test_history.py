@@ -19,7 +19,7 @@ KEPT = "completed 5 1 0 w "
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
@@ -149,7 +149,7 @@ def test_a_job_that_is_there_has_not_ended(lua: Lua) -> None:
 
 
 def test_it_is_bounded_in_number(lua: Lua) -> None:
-    """Also where as many end at once as it never holds, or it is to hold less than before."""
+    """The bound also holds if as many jobs end at once as it allows, or if it has become smaller."""
     history(lua, 5)
     names = [f"i{n:03}" for n in range(300)]
     entries = held(lua, *names, limit=1000)
@@ -235,7 +235,7 @@ def test_delete_takes_it_along(lua: Lua) -> None:
 
 
 def test_none_is_declared(lua: Lua) -> None:
-    """0 ends it, at once."""
+    """A declared 0 ends it at once."""
     history(lua)
     enqueue(lua, "i", "j")
     lua("cancel", "i", TERM)

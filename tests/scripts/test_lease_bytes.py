@@ -23,7 +23,7 @@ BY_KEY = ["k", "1", 10_000]
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
@@ -114,7 +114,7 @@ def test_the_reply_says_that_there_is_more(lua: Lua) -> None:
 
 
 def test_few_reads_where_jobs_are_small(lua: Lua) -> None:
-    """No more commands than a few a call, however many jobs."""
+    """A call sends a few commands, however many jobs it leases."""
     lua.add(*["x"] * 1000)
     for number, reads in ((1, 1), (16, 1), (250, 3)):
         lua.redis.config_resetstat()

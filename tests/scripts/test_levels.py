@@ -20,7 +20,7 @@ LATER = "+60000"
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
@@ -104,7 +104,7 @@ def test_every_script_with_levels_is_here(script_names: list[str]) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_streams_that_are_none(levels: Levels, name: str) -> None:
-    """Refused before anything is written."""
+    """The call is refused before the first write."""
     story(levels)
     levels("schedule", "s", "every 1000", "once", 5, 10, "data", "x", LEVEL, "1")
     prepared = dumps(levels.lua.redis)
@@ -131,7 +131,7 @@ def test_who_knows_of_fewer_changes_nothing(levels: Levels, name: str) -> None:
 
 
 def test_a_worker_that_knows_of_fewer_serves_these(levels: Levels) -> None:
-    """It hears how many there are, and leaves the jobs of the others where they are."""
+    """The worker learns the number of levels and leaves the jobs of the others in place."""
     story(levels)
     few = levels.streams[:1]
     assert levels.lua("beat", "w", 60_000, TERM, 1) == 1
@@ -157,7 +157,7 @@ def test_a_queue_has_the_levels_of_its_jobs(levels: Levels) -> None:
 
 
 def test_a_full_server_lets_all_go_on(levels: Levels) -> None:
-    """But for adding."""
+    """Everything but adding goes on."""
     a, b, c, d = story(levels)
     fill(levels.lua)
     with pytest.raises(redis.ResponseError, match=FULL):

@@ -10,7 +10,7 @@ from tests.scripts.conftest import TERM, Lua
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 3
 
 
@@ -21,7 +21,7 @@ def test_every_script_is_here(script_names: list[str]) -> None:
 
 @pytest.mark.parametrize("there", ["nothing", "no group", "only a group"])
 def test_every_script_copes(lua: Lua, there: str) -> None:
-    """Without any key, with an empty stream that has no group, and with one that has."""
+    """Each script runs without any key, with an empty stream without a group, and with one that has a group."""
     wrong = {}
     for name, calls in CALLS.items():
         lua.redis.flushall()

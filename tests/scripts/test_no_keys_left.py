@@ -19,7 +19,7 @@ LANE = 600_000  # ms that the record of a call is kept
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
@@ -115,7 +115,7 @@ def test_no_worker_is_left_behind(lua: Lua) -> None:
 
 
 def test_a_second_use_leaves_no_more_than_the_first(lua: Lua) -> None:
-    """Nothing grows with the number of jobs that have been there."""
+    """No key grows with the number of jobs that have been there."""
     story = Story(lua)
     sizes = []
     for _ in range(3):
@@ -142,7 +142,7 @@ def _results(found: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("end", ["cancel", "cancel_payload", "purge", "delete"])
 def test_every_other_end_leaves_nothing_either(lua: Lua, end: str) -> None:
-    """Jobs that are waiting, parked, leased, retried and delayed, with ids and durations."""
+    """The jobs are waiting, parked, leased, retried and delayed, with ids and durations."""
     names = [f"i{i}" for i in range(6)]
     items = [x for i, name in enumerate(names) for x in (name, "+60000" if i > 3 else "", 4, "data", "x", "id", name)]
     lua("enqueue", "full", *items)
@@ -168,7 +168,7 @@ def test_every_other_end_leaves_nothing_either(lua: Lua, end: str) -> None:
 
 
 def test_a_lane_keeps_its_last_call_only(lua: Lua) -> None:
-    """However many calls it has had, and only for so long."""
+    """The record of a lane is bounded in number and in time."""
     for call in range(20):
         lua("enqueue", "plain", *["x"] * 10, call=call)
     assert lua.redis.keys(lua.key("lane:*")) == [lua.key("lane:l")]
@@ -212,7 +212,7 @@ LEAVE: dict[str, Callable[[Lua, str], Any]] = {
 
 @pytest.mark.parametrize("way", LEAVE)
 def test_what_leaves_is_held_back_no_more(lua: Lua, way: str) -> None:
-    """Else new jobs would wait behind its turn, and workers wake for it."""
+    """Otherwise new jobs would wait behind its turn, and workers would wake for it."""
     lua("enqueue", "full", "i", "", 4, "data", "x", "id", "i")
     ((entry, *_),) = lua.lease()[2]
     assert lua("release", "w", 60_000, entry, 1) == [1]
@@ -238,7 +238,7 @@ def test_conditions_leave_nothing(lua: Lua) -> None:
 
 
 def test_ids_that_were_taken_do_not_gather(lua: Lua) -> None:
-    """Each that comes takes some away whose time is over."""
+    """Each new id removes some whose time is over."""
     for number in range(300):
         lua("enqueue_if", 0, 0, 1, f"i{number}", "", "throttle=1", 4, "data", "a", "id", f"i{number}")
         if number == 0:

@@ -16,7 +16,7 @@ FULL = "OOM|command not allowed when used memory"  # 6.2 wraps the error, redis-
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
@@ -146,7 +146,7 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
 
 
 def test_who_loses_hears_so(lua: Lua) -> None:
-    """A settlement that frees nothing is recorded, too."""
+    """A settlement that frees nothing is recorded too."""
     (a,) = lua.leased("a")
     fill(lua)
     for number, (name, arguments) in enumerate(
@@ -211,7 +211,7 @@ def test_looking_goes_on(lua: Lua) -> None:
 
 
 def test_the_group_is_made_even_then(lua: Lua) -> None:
-    """Or a queue that producers have filled before anybody leased could not be drained."""
+    """Otherwise a queue that producers filled before the first lease could not be drained."""
     (a,) = lua.add("a")
     fill(lua)
     assert lua.lease(call=1)[3:5] == [[a, "a"], 1]

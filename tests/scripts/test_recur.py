@@ -53,7 +53,7 @@ def test_what_left_the_code_ends_with_its_last_worker(lua: Lua) -> None:
 
 
 def test_while_nobody_works_nothing_ends(lua: Lua) -> None:
-    """A program that stops, and starts again later, finds its schedules and when they are due."""
+    """A program that starts again later finds its schedules with their due times."""
     come(lua, "a1")
     make(lua, "t/x")
     recur(lua, "a1", "A", "t/x")
@@ -109,7 +109,7 @@ def test_delete_forgets_it(lua: Lua) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_schedules_and_many_workers(lua: Lua, large: bool) -> None:
-    """All that there may be of one version goes, in one call."""
+    """One call removes the maximum number of schedules of one version."""
     some = [f"t/{i}" for i in range(1000)]
     come(lua, "b1")
     make(lua, *some)

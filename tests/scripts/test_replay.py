@@ -19,7 +19,7 @@ TIMES = {"facts", "relayed", "closing", "outdue", "registered", "workers"}  # ke
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 

@@ -16,12 +16,12 @@ LATER = "+60000"
 
 
 def ms(entry: str) -> int:
-    """The time in an entry's ID."""
+    """Return the time in an entry's ID."""
     return int(entry.partition("-")[0])
 
 
 def near(moment: int) -> bool:
-    """Whether it is a moment of about now."""
+    """Tell whether a time is about now."""
     return abs(time.time() * 1000 - moment) < 60_000
 
 
@@ -88,7 +88,7 @@ def test_enqueue_delayed(lua: Lua) -> None:
 
 
 def test_lease_fresh(lua: Lua) -> None:
-    """Jobs that are their payload and nothing else come flat."""
+    """Jobs with a payload and nothing else come in a flat form."""
     a, b = lua.add("a", "b")
     known, due, taken, fresh, healed, now = lua.lease()
     assert (known, due, taken, fresh, healed) == (1, -1, [], [a, "a", b, "b"], 1)
@@ -153,7 +153,7 @@ def test_lease_promotes(lua: Lua) -> None:
 
 
 def test_lease_no_attempts_left(lua: Lua) -> None:
-    """After max_attempts deliveries it is buried, not handed out, and the next one is."""
+    """A job with max_attempts deliveries becomes a dead letter, and the next one is handed out."""
     (a,) = lua.leased("a")
     _park(lua, a)
     assert lua.lease(most=1)[2:4] == [[], []]
@@ -169,7 +169,7 @@ def _park(lua: Lua, *entries: str) -> None:
 
 
 def test_lease_passes_what_is_gone(lua: Lua) -> None:
-    """An entry that somebody removed by hand is not handed out, and does not stay pending."""
+    """An entry that was removed by hand is not handed out and does not stay pending."""
     a, b = lua.leased("a", "b")
     _park(lua, a, b)
     lua.redis.xdel(lua.key("jobs"), a)
@@ -178,7 +178,7 @@ def test_lease_passes_what_is_gone(lua: Lua) -> None:
 
 
 def test_lease_duration(lua: Lua) -> None:
-    """A duration of its own is a deadline in `leases`."""
+    """A lease's own duration is a deadline in `leases`."""
     (a,) = lua.leased("a", duration=5000)
     ((entry, deadline),) = lua.redis.zrange(lua.key("leases"), 0, -1, withscores=True)
     assert entry == a
@@ -234,7 +234,7 @@ def test_complete_with_ids(lua: Lua) -> None:
 
 
 def test_complete_with_results_and_followers(lua: Lua) -> None:
-    """Effects are the winner's only."""
+    """Only the winner's call has effects."""
     a, b = lua.leased("a", "b")
     other = "headrace:{q}:q/next:"
     extra = [lua.key("result:a"), lua.key("result:b")]
@@ -435,14 +435,14 @@ def test_beat(lua: Lua) -> None:
 
 
 def test_beat_after_its_deadline(lua: Lua) -> None:
-    """It is alive, but must wait before it declares others dead."""
+    """The worker is alive, but must wait before it declares others dead."""
     lua("beat", "w", 1, 5000, 1)
     registered = lua.redis.hget(lua.key("registered"), "w")
     until(lambda: lua("beat", "w", 1, 5000, 0) == 1 and lua.redis.hget(lua.key("registered"), "w") != registered)
 
 
 def veteran(lua: Lua, worker: str = "v") -> None:
-    """Register *worker*, long ago."""
+    """Register *worker* as if long ago."""
     lua("beat", worker, 600_000, TERM, 1)
     looked_after(lua.redis)
 
@@ -535,7 +535,7 @@ def test_facts_leave_with_their_worker(lua: Lua) -> None:
 
 
 def test_facts_are_bounded(lua: Lua) -> None:
-    """Facts of workers that have left without a word go, once there are many."""
+    """When there are many facts, those of workers that vanished are removed."""
     lua("beat", "w.1", 10_000, TERM, 1)
     for number in range(40):
         lua("report", f"gone.{number}", 0, "{}")
@@ -649,7 +649,7 @@ def test_redrive(lua: Lua) -> None:
 
 
 def test_redrive_wanted(lua: Lua) -> None:
-    """One whose id is taken again stays."""
+    """A letter whose id is taken again stays."""
     _, b, c = dead(lua, "a", "b", "c")
     lua("enqueue", *full((c, "", {"data": "again", "id": c})))
     assert lua("redrive", "-", 500, "", "", b, c, "nobody") == [1, ""]
@@ -688,7 +688,7 @@ def test_counts(lua: Lua) -> None:
 
 
 def test_list(lua: Lua) -> None:
-    """Every state, page by page, oldest first."""
+    """Every state is listed page by page, oldest first."""
     dead(lua, "dead")
     a, b, c = lua.leased("a", "b", "c")
     lua("release", "w", 0, c, 1)

@@ -24,7 +24,7 @@ WOKE: dict[str, dict[str, str]] = {
 
 
 def begin(lua: Lua, *, long: bool) -> None:
-    """A queue with a worker, and nothing else."""
+    """Make a queue with a worker and nothing else."""
     lua.redis.flushall()
     lua.lease()
     if long:
@@ -33,7 +33,7 @@ def begin(lua: Lua, *, long: bool) -> None:
 
 
 def commands(lua: Lua, *but: str) -> dict[str, int]:
-    """The commands that scripts have called since."""
+    """Return the commands that scripts have called since."""
     rows = lua.redis.info("commandstats")
     calls = {name.removeprefix("cmdstat_"): row["calls"] for name, row in rows.items()}
     ours = {"eval", "info", "config|resetstat", "config", "acl", "acl|setuser", *but}

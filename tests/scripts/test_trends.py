@@ -17,13 +17,13 @@ BYTES = 36 * (2880 + 2160)
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
 @pytest.fixture
 def lua(lua: Lua) -> Iterator[Lua]:
-    """A queue with trends."""
+    """Make a queue with trends."""
     lua("declare", 0, "trends", "yes")
     yield lua
     lua.redis.config_set("maxmemory", 0)
@@ -36,7 +36,7 @@ def told(lua: Lua, hourly: int, number: int) -> tuple[int, int, bytes]:
 
 
 def records(lua: Lua, *, hourly: bool = False, number: int = 3) -> list[tuple[int, ...]]:
-    """The records of the last minutes, or hours, without their time."""
+    """Return the records of the last minutes or hours without their time."""
     now, kept, data = told(lua, int(hourly), number)
     assert kept == 1
     found = [one for one in struct.iter_unpack(">9I", data) if one[0]]
@@ -112,7 +112,7 @@ def test_none_are_declared(lua: Lua) -> None:
 
 
 def test_the_last_of_a_ring_and_its_first_are_neighbours(lua: Lua) -> None:
-    """However the minute lies in the ring, those before it are answered in their order."""
+    """Wherever the minute lies in the ring, the records before it are returned in order."""
     lua("reclaim", *SWEEP)
     minute = int(lua.redis.time()[0]) // 60
     for back in range(2880):

@@ -11,7 +11,7 @@ from tests.scripts.conftest import Lua, declared, dumps, restore
 
 @pytest.fixture
 def protocol() -> int:
-    """One will do here."""
+    """Use one protocol, which is enough here."""
     return 2
 
 
@@ -37,7 +37,7 @@ def test_nothing_is_half_done(lua: Lua, name: str, call: Call) -> None:
 
 
 def test_what_a_lease_buries_is_not_lost(lua: Lua) -> None:
-    """Jobs without attempts left stay where they are as long as the dead letters have no place to go."""
+    """Jobs without attempts left stay in place while the dead letters can't be written."""
     (entry,) = lua.leased("a")
     lua("release", "w", 0, entry, 1)
     lua.redis.delete(lua.key("released"))

@@ -48,7 +48,7 @@ def relay_until_killed(database: Database, url: str, at: int) -> None:
 
 
 def relay_for_ever(database: Database, url: str, ready: Any) -> None:
-    """Relay in small batches, until this process is killed."""
+    """Relay in small batches until a kill."""
     with Queue("q", url=url) as queue, database.engine().connect() as connection:
         while True:
             with suppress(OperationalError):  # SQLite: locked for too long

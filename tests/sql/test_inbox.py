@@ -24,7 +24,7 @@ JOB = Job("17", b"", "q", {}, 1, 1795307039.451)
 
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue[bytes]]:
-    """A queue with the name of the job's."""
+    """Return a queue with the name of the job's."""
     with newest.queue("q") as queue:
         yield queue
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ci
 
 @pytest.fixture
 def runs(pytestconfig: pytest.Config) -> int:
-    """How many programs are killed."""
+    """Return how many programs are killed."""
     return int(os.environ.get("SQL_KILLS", "1000" if pytestconfig.option.full else "8"))
 
 

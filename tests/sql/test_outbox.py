@@ -44,7 +44,7 @@ def relay(database: Database, outbox: Outbox) -> int:
 
 
 def payloads(queue: Any, ends: Callable[[Any], object] = lambda lease: lease.complete()) -> list[Any]:
-    """Lease all jobs, and let each end."""
+    """Lease all jobs and end each."""
     found = []
     while (lease := queue.lease()) is not None:
         found.append(lease.job.payload)
@@ -177,7 +177,7 @@ def test_a_delay_counts_from_the_row(database: Database, queue: Queue[bytes]) ->
 
 
 def test_the_first_statement_begins_the_transaction(database: Database, queue: Queue[bytes]) -> None:
-    """The session, or connection, begins by itself, as for any other statement. `commit()` commits the row."""
+    """The session or connection begins by itself, as for any other statement. `commit()` commits the row."""
     engine = database.engine()
     outbox = Outbox(queue)
     with Session(engine) as session:

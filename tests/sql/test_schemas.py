@@ -68,7 +68,7 @@ def outbox(newest: Server) -> Iterator[Outbox]:
 
 
 def of(database: Database, role: str) -> Database:
-    """The database, as a role connects to it."""
+    """Return the database as a role connects to it."""
     url = database.url.replace("postgres@", f"{role}@")
     return Database("postgresql", url, url)
 

@@ -40,12 +40,12 @@ class Runs:
         return str(rows[0])
 
     def leases_nothing(self) -> bool:
-        """Whether no job can be leased now."""
+        """Tell whether no job can be leased now."""
         taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "")
         return taken[2] == taken[3] == []
 
     def count(self, entry: str) -> int:
-        """The deliveries of an entry."""
+        """Return the deliveries of an entry."""
         return self.lua.holders()[entry][1]
 
     def step(self, entry: str, name: str, value: str = "cv", id: str = "i", took: int = 0) -> int:
@@ -59,7 +59,7 @@ class Runs:
         until(lambda: self.ms() > now, "another ms")
 
     def ms(self) -> int:
-        """The server's clock."""
+        """Return the server's clock in ms."""
         seconds, micros = self.lua.redis.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
@@ -93,18 +93,18 @@ class Runs:
         return self.sleeps(id) if kind == "sleep" else self.waits(id)
 
     def dies(self, id: str = "i", steps: str = "abc") -> None:
-        """A run with these steps, which is a dead letter then."""
+        """Make a dead letter of a run with these steps."""
         entry = self.begin(id)
         for name in steps:
             self.step(entry, name, id=id or entry)
         assert self.lua("dead_letter", "w", 1000, entry, self.count(entry), "why") == [1]
 
     def names(self, id: str = "i", queue: str = "q") -> list[str]:
-        """The names of a run's records."""
+        """Return the names of a run's records."""
         return [row[0] for row in self.lua("steps", id, "")]
 
     def letter(self, id: str = "i") -> str:
-        """The name of the run of the newest dead letter of this id."""
+        """Return the name of the run of the newest dead letter of this id."""
         letters = self.lua.redis.xrevrange(self.lua.key("dead"))
         return next(("\n" + str(entry) for entry, fields in letters if fields["id"] == id), "none")
 
@@ -117,7 +117,7 @@ class Runs:
         return here
 
     def left(self) -> list[str]:
-        """The keys of runs that there are."""
+        """Return the existing keys of runs."""
         return [part for part in ("steps", "asleep", "leases", "released") if self.lua.redis.exists(self.lua.key(part))]
 
 

@@ -95,7 +95,7 @@ redis.call('HINCRBY', KEYS[5], 'completed', 1)
 
 @define
 class Record:
-    """A record as it must be."""
+    """A record as the model expects it."""
 
     name: str
     kind: str
@@ -229,7 +229,7 @@ class Machine(RuleBasedStateMachine):
         return op.decode(reply)
 
     def drive(self, call: Call[Any], turns: int = 20) -> Any:
-        """Run a generator of a run to its end. Raises `Beside` if it only waits, for so many turns."""
+        """Run a generator of a run to its end. Raises `Beside` if it only waits for so many turns."""
         answers: Any = None
         while True:
             try:
@@ -277,7 +277,7 @@ class Machine(RuleBasedStateMachine):
         return chosen[pick % len(chosen)] if chosen else None
 
     def own(self, job: Job) -> Kept:
-        """Return the run of a job, which begins with its first record. The run of an earlier job of its id has gone."""
+        """Return the run of a job. The run of an earlier job of its id is replaced."""
         kept = self.kept.get(job.key)
         if kept is None or kept.job is not job:
             kept = self.kept[job.key] = Kept(job)
@@ -304,7 +304,7 @@ class Machine(RuleBasedStateMachine):
         return delivery.known
 
     def lose(self, delivery: Delivery) -> type[RunLost]:
-        """A delivery finds that it has lost its lease."""
+        """Let a delivery find that it has lost its lease."""
         assert not delivery.holds
         delivery.ended = True
         return RunLost
@@ -321,7 +321,7 @@ class Machine(RuleBasedStateMachine):
             kept.stale = True
 
     def dies(self, job: Job) -> None:
-        """A job becomes a dead letter, the newest of so many."""
+        """Make a job a dead letter. Only so many are kept."""
         job.state, job.holder = "dead", None
         self.letters.append(job)
         kept = self.kept.get(job.key)
@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from([*IDS, None]), late=flags)
     def enqueue(self, key: str | None, late: bool) -> None:
-        """Ids are used again."""
+        """Enqueue a job. Ids are used again."""
         if sum(job.there for job in self.jobs) > 4:
             return
         new = NewJob(self.fresh(), id=key, delay=HOUR if late and key else None)
@@ -399,7 +399,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, fenced=flags)
     def complete(self, which: Which, fenced: bool) -> None:
-        """Without a fence, whoever comes first completes it, even a zombie."""
+        """Complete without a fence. The first caller wins, even a zombie."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -416,7 +416,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which)
     def old_completes(self, which: Which) -> None:
-        """A worker of an older version does."""
+        """Complete as a worker of an older version."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -428,7 +428,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, worker=st.sampled_from(WORKERS))
     def come_again(self, which: Which, worker: str) -> None:
-        """After that, a job with the same id comes, and begins."""
+        """Complete, then enqueue a job with the same id, which begins."""
         delivery = self.one(which)
         if delivery is not None and delivery.holds:
             self.old_completes(which)
@@ -437,7 +437,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which)
     def release(self, which: Which) -> None:
-        """It spends no attempt."""
+        """Release a job with no attempt spent."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -448,7 +448,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, late=flags)
     def retry(self, which: Which, late: bool) -> None:
-        """It spends an attempt, and may have been the last one."""
+        """Retry a job, which spends an attempt, perhaps the last."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -467,7 +467,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which)
     def dead_letter(self, which: Which) -> None:
-        """It keeps its records."""
+        """Make a dead letter, which keeps its records."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -503,7 +503,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, pick=picks)
     def dies_and_comes_back(self, which: Which, pick: int) -> None:
-        """An operator lets it begin again with one of its steps."""
+        """Let a job die, and redrive it from one of its steps."""
         delivery = self.one(which)
         if delivery is None or not delivery.holds or not self.dead_limit:
             return
@@ -528,7 +528,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
-        """Its holder, if any, is a zombie."""
+        """Cancel a job. Its holder becomes a zombie."""
         job = self.pick(self.jobs, pick)
         if job is not None:
             gone = self.send(admin_ops.cancel(self.ops, job.key))
@@ -566,7 +566,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pick=picks, worker=st.sampled_from(WORKERS))
     def take_over(self, pick: int, worker: str) -> None:
-        """Another worker goes on at once."""
+        """Let another worker take over at once."""
         self.expire(pick)
         self.lease(worker, 1)
 
@@ -584,7 +584,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """Records of jobs that have left go, some at a time."""
+        """Sweep some records of jobs that have left."""
         self.send(self.ops.reclaim("ann", HOUR))
         for key in [key for key, kept in self.kept.items() if kept.stale]:
             if not self.redis.hexists(self.key("steps"), key):
@@ -592,7 +592,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def pass_time(self, pick: int) -> None:
-        """An hour, for a job that is suspended or late."""
+        """Let an hour pass for a suspended or late job."""
         job = self.pick((job for job in self.jobs if job.state in (*SUSPENDED, "late")), pick)
         if job is None:
             return
@@ -641,7 +641,7 @@ class Machine(RuleBasedStateMachine):
         return (True, self.values.decoded("", found.value)) if found.ended else InDoubt
 
     def asks(self, delivery: Delivery, name: str, *kinds: str) -> tuple[Any, Record | None]:
-        """Say why a step of these kinds is refused, or give the record that the delivery knows."""
+        """Return why a step of these kinds is refused, or the record that the delivery knows."""
         if delivery.ended or (delivery.leaving and "step" in kinds):
             return RunLost, None
         if name in delivery.asked:
@@ -680,7 +680,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, name=names, duration=st.sampled_from([0, HOUR, HOUR]), leaves=flags)
     def sleep(self, which: Which, name: str, duration: float, leaves: bool) -> None:
-        """It has an end."""
+        """Sleep for a bounded time."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -701,7 +701,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, name=names, timeout=st.sampled_from([None, 0, HOUR, HOUR]), leaves=flags)
     def wait_for(self, which: Which, name: str, timeout: float | None, leaves: bool) -> None:
-        """The signal was there, or comes later, or never."""
+        """Wait for a signal that was there, comes later, or never comes."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -758,7 +758,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, leaves=flags)
     def look_again(self, which: Which, leaves: bool) -> None:
-        """A sleep or wait looks whether steps run beside it."""
+        """Let a sleep or wait look whether steps run beside it."""
         delivery = self.one(which)
         if delivery is None or not delivery.beside:
             return
@@ -773,7 +773,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which)
     def handler_ends(self, which: Which) -> None:
-        """A sleep or wait has ended it."""
+        """End a handler by its sleep or wait."""
         delivery = self.one(which)
         if delivery is not None and delivery.leaving and not delivery.running:
             self.leaves_now(delivery)
@@ -781,7 +781,7 @@ class Machine(RuleBasedStateMachine):
     handler_ends_ = handler_ends
 
     def leaves_now(self, delivery: Delivery) -> None:
-        """Suspend the run until the first of its sleeps and waits is over, if it is still ours."""
+        """Suspend the run until the first of its sleeps and waits is over, if the lease still holds."""
         if delivery.ended:
             return
         delivery.ended, job, end = True, delivery.job, RunSuspended("i", "s")
@@ -829,7 +829,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which)
     def progress(self, which: Which) -> None:
-        """A zombie's is not noted."""
+        """Note progress. A zombie's is dropped."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -874,7 +874,7 @@ class Machine(RuleBasedStateMachine):
         assert counts.dead == len(self.letters)
 
     def calm(self) -> None:
-        """Every job comes to its end, and nothing is left."""
+        """End every job, and check that no key is left."""
         if not hasattr(self, "ops"):
             return
         for _ in range(60):
@@ -901,7 +901,7 @@ class Machine(RuleBasedStateMachine):
         assert parts <= LEFT, parts - LEFT
 
     def due_at_last(self, job: Job) -> None:
-        """Its time has come, or its signal."""
+        """Make a sleep or wait due, or send its signal."""
         if job.state == "wait" and self.redis.zscore(self.key("asleep"), job.entry) == float("inf"):
             names = [one.name for one in self.own(job).records if one.kind == "wait" and not one.ended and not one.due]
             assert names, f"{job} waits for nothing"

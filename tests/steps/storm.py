@@ -40,7 +40,7 @@ IDS = 24  # each is used again when its job has ended
 
 
 class Handler(Writer):
-    """Takes the steps of a run, and says so in the ledger."""
+    """Takes the steps of a run and writes them into the ledger."""
 
     def function(self, run: str, step: str, box: list[str]) -> Callable[[], str]:
         def act() -> str:
@@ -65,7 +65,7 @@ class Handler(Writer):
             self.write("bad", run, f"signal of {data}")
 
     def threads(self, job: Job) -> None:
-        """The handler of a `Worker`."""
+        """Handle a job for a `Worker`."""
         run, values = job.payload.decode(), []
         for number in range(STEPS):
             step, box = f"s{number}", list[str]()
@@ -85,7 +85,7 @@ class Handler(Writer):
         self.write("fin", run, *values)
 
     async def tasks(self, job: Job) -> None:
-        """The handler of an `AsyncWorker`."""
+        """Handle a job for an `AsyncWorker`."""
         run, values = job.payload.decode(), []
         for number in range(STEPS):
             step, box = f"s{number}", list[str]()
@@ -139,7 +139,7 @@ class Storm(storm.Storm):
     # -- the operator ------------------------------------------------------------------------------------
 
     def enqueue(self) -> None:
-        """An id is used again once its run has ended."""
+        """Enqueue a job. An id is used again once its run has ended."""
         for number in range(IDS):
             name = f"job-{number}"
             if name in self.runs and f"fin {self.runs[name]} " not in self.written:
@@ -152,7 +152,7 @@ class Storm(storm.Storm):
                 self.serial -= 1
 
     def send(self, share: float) -> None:
-        """Signals come before their wait, in it, or again."""
+        """Send a signal before, during or after its wait."""
         for name, run in self.runs.items():
             if self.dice.random() < share:
                 outcome = self.queue.signal(name, "go", run)
@@ -161,7 +161,7 @@ class Storm(storm.Storm):
                 self.did[outcome] += 1
 
     def redrive(self) -> None:
-        """A step in doubt runs again, since the operator says so."""
+        """Redrive a job from a step in doubt, which runs again."""
         for state in self.queue.admin.dead():
             run, (word, _, step) = state.job.payload.decode(), (state.reason or "").partition(" ")
             if word == "doubt":

@@ -62,7 +62,7 @@ def test_a_run_without_an_end_is_found(runs: Runs) -> None:
 
 
 def test_records_of_another_job_are_not_found(runs: Runs) -> None:
-    """A worker that knows no records has completed a job, whose id is taken again."""
+    """A worker without records has completed a job whose id is taken again."""
     entry = runs.begin("i")
     runs("step", "w", entry, 1, 1, "", 0, "i", "1000", 0, "old", 1, 1, 0)
     assert len(runs("find", "i", "")) == 3
@@ -80,7 +80,7 @@ def test_a_dead_letter_is_found_with_its_records(runs: Runs) -> None:
 
 
 def listed(runs: Runs, state: str, limit: int = 2) -> list[tuple[str, int]]:
-    """The jobs of a listing, and when each is due."""
+    """Return the jobs of a listing with their due times."""
     rows: list[tuple[str, int]] = []
     cursor, pages = "", 0
     while cursor or not pages:

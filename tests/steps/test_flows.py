@@ -37,11 +37,11 @@ class Stage:
             assert self.queue._run(op) > 0
 
     def suspend(self, lease: Any, kind: str) -> None:
-        """Let it sleep, or wait."""
+        """Let the run sleep or wait."""
         suspend(self.queue, lease.claim, "later", kind, "+86400000")
 
     def steps(self, name: str) -> list[str]:
-        """The names of its records."""
+        """Return the names of its records."""
         return [one.name for one in self.queue.find(name).steps]
 
 
@@ -52,7 +52,7 @@ def stage(connect: Connect) -> Stage:
 
 
 def left(client: redis.Redis) -> bool:
-    """Whether there are records in the first stage."""
+    """Tell whether there are records in the first stage."""
     return bool(client.exists(key("steps", "shop/pick"), key("asleep", "shop/pick")))
 
 

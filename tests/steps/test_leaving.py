@@ -51,7 +51,7 @@ def test_jobs_of_a_payload_are_cancelled(runs: Runs, kind: str) -> None:
 
 
 def test_a_second_job_of_an_id_takes_no_records_along(runs: Runs) -> None:
-    """A foreign producer has added it."""
+    """A foreign producer added the second job."""
     runs.sleeps("i")
     runs.lua.redis.xadd(runs.lua.key("jobs"), {"data": "y", "id": "i"})
     assert runs("cancel_payload", "y", "jobs", "-", 100, TERM)[0] == 1
@@ -135,7 +135,7 @@ def test_a_shard_that_has_left_is_wiped(runs: Runs, kind: str) -> None:
 
 
 def test_a_letter_has_no_records_of_an_earlier_job(runs: Runs) -> None:
-    """A worker that knows no records has completed that one."""
+    """A worker without records completed the earlier job."""
     entry = runs.begin("i")
     assert runs("step", "w", entry, 1, 1, "", 0, "i", "1000", 0, "old", 1, 1, 0) == 1
     assert runs("dead_letter", "w", 1000, entry, 1, "why") == [1]

@@ -47,7 +47,7 @@ def test_what_is_sound_stays(runs: Runs, kind: str) -> None:
 
 @KINDS
 def test_a_moment_that_was_lost_is_now(runs: Runs, kind: str) -> None:
-    """The run sees then that its time has not come, and is suspended again."""
+    """The run sees that its time has not come, and is suspended again."""
     entry = runs.suspended(kind)
     runs.lua.redis.delete(runs.lua.key("asleep"), runs.lua.key("leases"))
     assert repair(runs) == {"undated": 1}

@@ -10,7 +10,7 @@ OTHER = "headrace:{q}:q/to:"
 
 
 def there(runs: Runs) -> dict[str, str]:
-    """The fields of the other queue's records."""
+    """Return the fields of the other queue's records."""
     return sorted(runs.lua.redis.execute_command("HKEYS", OTHER + "steps"))
 
 

@@ -63,7 +63,7 @@ def test_a_wait_that_is_forgotten_is_open_no_more(runs: Runs) -> None:
 
 @pytest.mark.parametrize("slow", [False, True], ids=["in the same ms", "later"])
 def test_a_step_before_a_wait_stays_where_the_signal_came_first(runs: Runs, slow: bool) -> None:
-    """The wait has the number of its signal, the first."""
+    """The wait has the number of its signal, which was first."""
     entry = runs.begin("i")
     assert runs("signal", "i", "go", "ada", "v") == 2
     assert runs("signal", "i", "later", "ada", "v") == 2

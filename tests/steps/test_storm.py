@@ -65,6 +65,6 @@ def test_planted_bug_of_a_storm(mutant: str, complaint: tuple[str, ...], tmp_pat
     ],
 )
 def test_the_judge(ledger: str, complaint: str) -> None:
-    """It complains of the fault, and of nothing else."""
+    """The judge finds the fault and nothing else."""
     wrong = judged(ledger, Counter())
     assert any(one.startswith(complaint) for one in wrong) if complaint else not wrong

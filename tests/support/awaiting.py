@@ -1,4 +1,4 @@
-"""Conditions that are awaited, not slept for."""
+"""Waits for conditions, in place of sleeps."""
 
 from __future__ import annotations
 

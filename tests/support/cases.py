@@ -127,7 +127,7 @@ def binary_of(item: Any) -> Binary | None:
 
 
 def runs_on(item: pytest.Item, binary: Binary | None) -> bool:
-    """Tell whether a body can run on a cluster, if *binary* is one."""
+    """Tell whether a body can run on a cluster if *binary* is one."""
     if binary is None or not binary.masters:
         return True
     folders = ON_CLUSTER if binary.masters == 1 else ON_MASTERS
@@ -171,7 +171,7 @@ def left_to_ci(item: Any) -> bool:
 
 
 def in_folder(item: Any, folders: Collection[str]) -> bool:
-    """Tell whether a body stands in one of these folders of tests."""
+    """Tell whether a body is in one of these folders of tests."""
     return not set(folders).isdisjoint(item.path.parts)
 
 

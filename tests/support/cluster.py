@@ -27,7 +27,7 @@ NODE_TIMEOUT_MS = 1_000  # after which a node that is silent counts as failed
 
 
 class Cluster(ExitStack):
-    """A cluster of ours, of nodes that end with its `with` block. The slots are dealt out evenly, in order.
+    """A cluster of the tests, whose nodes end with its `with` block. The slots are divided evenly and in order.
 
     To tests that know of no cluster it is a server: it makes queues and clients.
     """
@@ -147,7 +147,7 @@ class Cluster(ExitStack):
 
     @property
     def moves_slots_at_once(self) -> bool:
-        """Whether `move` can be had."""
+        """Whether `move` is available."""
         return b"MIGRATESLOTS" in b" ".join(self.nodes[0].ask("CLUSTER", "HELP"))
 
     @property

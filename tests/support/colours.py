@@ -123,5 +123,5 @@ class Connect(ExitStack):
         return client
 
     def wrap(self, made: Any) -> Any:
-        """Have an object of this colour block."""
+        """Wrap an object of this colour so that it blocks."""
         return made if self._runner is None else Blocking(made, self._runner)

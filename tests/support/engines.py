@@ -144,7 +144,7 @@ class Running(ExitStack):
 
 
 class Recorder:
-    """The runs that have started and ended, and the most that were under way at once."""
+    """The runs that have started and ended, and the largest number at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -154,7 +154,7 @@ class Recorder:
 
     @contextmanager
     def __call__(self, what: Any) -> Iterator[None]:
-        """Note one run of a handler, with `with`."""
+        """Record one run of a handler, as a context manager."""
         with self._lock:
             self.started.append(what)
             self.most = max(self.most, len(self.started) - len(self.ended))

@@ -49,7 +49,7 @@ def run_on(
     *,
     large: bool,
 ) -> None:
-    """Run *examples* on a server, others for each server, and half as many unless it is to be a *large* number."""
+    """Run *examples* on a server, others for each server. Run half as many unless *large*."""
     chosen = first + 1_000_000 * binaries().index(server.binary)
     run_machine(lambda: make(server), chosen, examples if large else examples // 2, steps)
 

@@ -116,5 +116,5 @@ class Processes(ExitStack):
         return self.notes(event, **wanted)
 
     def open_gate(self) -> None:
-        """Let go of the handlers that are held."""
+        """Open the gate for the handlers that wait."""
         (self.folder / "gate").touch()

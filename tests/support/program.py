@@ -46,7 +46,7 @@ class Script(Started):
 
 
 def environment(url: str | None) -> dict[str, str]:
-    """Ours, with *url* as the only server that is named, and buffered output, as users have it."""
+    """Return the environment with *url* as its only server, and buffered output as users have it."""
     others = ("HEADRACE_URL", "REDIS_URL", "PYTHONUNBUFFERED")
     bare = {name: value for name, value in os.environ.items() if name not in others}
     return bare if url is None else bare | {"HEADRACE_URL": url}
@@ -58,7 +58,7 @@ def started(*arguments: str, url: str | None, **how: Any) -> Started:
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
-    """It said one line on standard error that has all *words*, and nothing else."""
+    """Check that the program wrote one line with all *words* to standard error, and nothing else."""
     assert (done.returncode, done.stdout) == (code, ""), done
     assert re.fullmatch(r"headrace: [^\n]+\n", done.stderr), done.stderr
     for word in words:

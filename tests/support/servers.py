@@ -67,7 +67,7 @@ class Binary:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options with which queues are made besides."""
+        """The further options with which queues are made."""
         return {"shards": self.shards} if self.shards > 1 else {}
 
 
@@ -232,7 +232,9 @@ class Server:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def hand_over(self, replica: Server, pause_ms: int = 60_000) -> None:
-        """Have it take no more writes until `CLIENT UNPAUSE`, and *replica* have everything that it acknowledged."""
+        """Let the server take no more writes until `CLIENT UNPAUSE`, and wait until *replica* has all acknowledged
+        writes.
+        """
         self.ask("CLIENT", "PAUSE", pause_ms, "WRITE")
         offset = int(self.info("INFO", "replication")["master_repl_offset"])
         until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
@@ -293,7 +295,7 @@ def free_port() -> int:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Have the kernel end the server when the tests are killed, where that can be had.
+    """Let the kernel end the server when the tests are killed, if it can.
 
     Linux sends the signal when the *thread* that started it ends: only the main one may ask.
     """

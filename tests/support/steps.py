@@ -35,7 +35,7 @@ def payloads(states: Iterable[JobState]) -> list[Any]:
 
 
 def finds_no_room(call: Callable[[], object], least: float) -> None:
-    """Assert that a call waits for room for at least so many seconds, and finds none soon after."""
+    """Check that a call waits for room for at least so many seconds, and finds none soon after."""
     start = time.monotonic()
     with pytest.raises(QueueFull):
         call()
@@ -61,7 +61,7 @@ def promote(queue: Any, jobs: int = 1) -> None:
 
 
 def swept(queue: Any, count: str, jobs: int) -> None:
-    """Sweep the queue until *count* of its sweeps is so many jobs."""
+    """Sweep the queue until *count* of its sweeps sums to so many jobs."""
     found = 0
 
     def enough() -> bool:
@@ -89,7 +89,7 @@ def asked(client: Any) -> int:
 
 
 def looked_after(client: Any, stats: str = key("stats")) -> None:
-    """Make it look as if workers had watched the queue of these *stats* for long, without a gap."""
+    """Make the queue of these *stats* look watched for long, without a gap."""
     seconds, micros = client.time()
     run = client.info("server")["run_id"]
     client.hset(stats, "pulse", f"1000 {seconds * 1000 + micros // 1000} 0 0 600000 {run}")

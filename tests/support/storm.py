@@ -37,7 +37,7 @@ class Orders:
     mutant: str = ""
 
     def worker(self) -> Any:
-        """Make its worker, of threads or of tasks."""
+        """Make a worker of threads or of tasks."""
         make: Any = Worker if self.kind == "threads" else AsyncWorker
         return make(url=self.url, heartbeat=HEARTBEAT, timeout=TIMEOUT)
 
@@ -68,7 +68,7 @@ class Player:
 
 @define(eq=False)
 class Storm(ABC):
-    """One run of it. A context manager, which ends every process that it has started."""
+    """One run of a storm. It is a context manager that ends every process that it has started."""
 
     NAME: ClassVar[str]  # of the queue
     LEFT: ClassVar[frozenset[str]]  # parts of the queue that may be there when all is over
@@ -152,7 +152,7 @@ class Storm(ABC):
                 self.start(player.kind)
 
     def restart(self) -> None:
-        """Kill the server, and start it again with all that it had acknowledged."""
+        """Kill the server, and start it again with all acknowledged writes."""
         self.did["restarted"] += 1
         self.server.kill()
         time.sleep(TIMEOUT * self.dice.random())
@@ -179,7 +179,7 @@ class Storm(ABC):
 
     @abstractmethod
     def lacks(self) -> list[str]:
-        """List the events that a storm must have, and this one lacks so far."""
+        """List the events that a storm must have and this one lacks so far."""
 
     @abstractmethod
     def story(self) -> str:

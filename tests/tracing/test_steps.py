@@ -77,7 +77,7 @@ def test_metrics(work: Work, queue: Queue, points: Points) -> None:
 
 
 def test_log_events(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    """A run may go on in another thread before the first has said that it is suspended."""
+    """A run may go on in another thread before the first delivery has reported its suspension."""
     caplog.set_level(logging.DEBUG, "headrace")
     handled(worker := work())
     queue.enqueue(b"", id="a")

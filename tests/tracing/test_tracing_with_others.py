@@ -24,7 +24,7 @@ Work = Callable[..., Running]
 
 @pytest.fixture
 def instrumented(spans: Spans, queue: Queue) -> Iterator[None]:
-    """redis-py as its users instrument it."""
+    """Instrument redis-py as its users do."""
     instrumentor = RedisInstrumentor()
     instrumentor.instrument(tracer_provider=spans.provider)
     yield

@@ -314,7 +314,7 @@ async def hold(job: Job) -> Verdict | None:
 
 @async_worker.handler("plain")
 def plain(job: Job) -> None:
-    """Runs in a thread."""
+    """Run in a thread."""
 
 
 @async_worker.batch_handler("events", max_wait=timedelta(seconds=1), dead_limit=5)

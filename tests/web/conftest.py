@@ -27,7 +27,7 @@ SAME = {"sec-fetch-site": "same-origin"}
 
 
 class Site:
-    """The pages as a browser asks for them, with all actions granted unless *options* say otherwise."""
+    """The pages as a browser sees them. All actions are granted unless *options* say otherwise."""
 
     def __init__(self, runner: asyncio.Runner, url: Any, **options: Any) -> None:
         self.pages: Any = app(url, **{"access": lambda _: ACTIONS, **options})

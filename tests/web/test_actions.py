@@ -129,7 +129,7 @@ CODECS: dict[str, tuple[Callable[[Path], Any], Any, str, Any]] = {  # its payloa
 
 @pytest.fixture
 def extras() -> None:
-    """The packages of these codecs."""
+    """Skip without the packages of these codecs."""
     for extra in ("pydantic", "zstandard", "cryptography"):
         pytest.importorskip(extra)
 
@@ -205,7 +205,7 @@ def test_a_job_of_a_flow_is_not_enqueued_again(site: Any, newest: Server) -> Non
 
 
 def test_redrive_from_a_step(site: Any, queue: Queue) -> None:
-    """The run forgets that step and all after it, and the page of the job follows."""
+    """The run forgets that step and all later ones, and the page of the job follows."""
     queue.enqueue(b"x", id="a")
     lease = queue.lease()
     assert (lease.job.step("charge", lambda: 1), lease.job.step("ship", lambda: 2)) == (1, 2)
@@ -382,7 +382,7 @@ def test_ticked_rows(site: Any, newest: Server, shards: int) -> None:
 
 
 def test_ticked_dead_letters(site: Any, queue: Queue) -> None:
-    """They are redriven, or removed, in the list of their queue and of their cause."""
+    """They are redriven or removed, in the list of their queue and of their cause."""
     dead(queue, *["timeout 1"] * 5)
     one, group = site(), reason_key("timeout 9")
     assert one.get("queue", name="q", state="dead").text.count('form="ticked"') == 5
@@ -408,7 +408,7 @@ def test_ticked_runs_that_wait(site: Any, newest: Server) -> None:
 
 
 def test_ticks_need_rights(site: Any, queue: Queue) -> None:
-    """A reader who may do nothing sees no boxes, and is refused."""
+    """A reader without rights sees no boxes and is refused."""
     dead(queue, "a")
     rule = {"q": {"cancel"}}
     one = site(access=lambda _: rule)
@@ -481,7 +481,7 @@ def test_repair(site: Any, queue: Queue) -> None:
 
 
 def test_read_only_by_default(site: Any, queue: Queue) -> None:
-    """A mounted application shows, and does nothing, until its access rule says more."""
+    """A mounted application shows pages and does nothing else, until its access rule grants more."""
     queue.enqueue(b"x", id="a")
     for rule in (None, lambda _: "read", lambda _: set()):
         one = site(access=rule)
@@ -616,7 +616,7 @@ def test_an_outcome_is_shown_once(site: Any, queue: Queue) -> None:
 
 
 def test_an_outcome_is_of_one_browser_and_one_page(site: Any, queue: Queue) -> None:
-    """A token in an address that another writes says nothing, and makes no page go on by itself."""
+    """A token in an address that another user writes shows nothing, and makes no page go on by itself."""
     queue.enqueue_many([NewJob(b"x", id=f"j{n}") for n in range(3)])
     one, bulk = site(), {"name": "q", "action": "purge_dead", "state": "dead", "confirm": "q"}
     answer = one.post("pause", queue="q")

@@ -28,7 +28,7 @@ HOSTILE = b"</pre><script>document.title='owned';fetch('https://evil.test/')</sc
 
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue]:
-    """The queue `q`, with a hostile job in every state."""
+    """Fill the queue `q` with a hostile job in every state."""
     with Queue("q", url=newest.url, trends=True) as queue:
         jobs = [NewJob(HOSTILE, id=name, headers={"h": HOSTILE.decode()}) for name in ("dead", "leased", "waiting")]
         queue.enqueue_many([*jobs, NewJob(HOSTILE, id="late", delay=LONG)])
@@ -41,7 +41,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 @pytest.fixture
 def filled(newest: Server, queue: Queue) -> Iterator[None]:
-    """Beside `q` a bit of all there is, with hostile names wherever users give them."""
+    """Make a little of everything beside `q`, with hostile names wherever users give them."""
     hostile = HOSTILE.decode()
     worker = Worker(url=newest.url, name="w" * 200)
     ended = threading.Event()
@@ -76,7 +76,7 @@ def filled(newest: Server, queue: Queue) -> Iterator[None]:
 
 
 def failing(job: Job) -> bytes:
-    """Every other job fails with a hostile text."""
+    """Let every other job fail with a hostile text."""
     if job.id.endswith(tuple("02468")):
         raise ValueError(HOSTILE.decode())
     return HOSTILE
@@ -89,7 +89,7 @@ def fanning(job: FlowJob) -> FanOut:
 
 
 def advancing(job: FlowJob) -> bytes:
-    """A stage."""
+    """Handle a stage."""
     return HOSTILE
 
 

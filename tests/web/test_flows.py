@@ -42,7 +42,7 @@ def shop(newest: Server) -> Iterator[Flow]:
 
 
 def found(site: Any, **only: str) -> list[str]:
-    """The runs on the page of the flow."""
+    """Return the runs on the page of the flow."""
     return sorted(re.findall(r"run\?flow=shop&amp;id=([^\"]+)", site.get("flow", name="shop", **only).text))
 
 

@@ -160,7 +160,7 @@ def test_scripts_of_an_update_do_not_run(shown: Shown) -> None:
 
 
 def test_hidden_pages_pause(shown: Shown) -> None:
-    """They read nothing, and say so until they are up to date again."""
+    """Hidden pages read nothing, and say so until they are up to date again."""
     page = shown.first("<p>1</p>")
     mark = page.locator("#live")
     assert mark.inner_text() == "Live"

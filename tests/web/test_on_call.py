@@ -1,4 +1,4 @@
-"""Five questions of somebody on call, each answered by clicks in a browser in under a minute.
+"""Five questions of a user on call. Each is answered by clicks in a browser in under a minute.
 
 The jobs are of real queues and workers, and nothing is typed: no address, no id, no command.
 """
@@ -32,7 +32,7 @@ def open_queue(newest: Server) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def on_call(page: Any) -> Any:
-    """The overview, on a large screen."""
+    """Open the overview on a large screen."""
     page.set_viewport_size({"width": 1280, "height": 800})
     page.set_default_timeout(20_000)
     return page
@@ -59,7 +59,7 @@ def charge(customer: str) -> bytes:
 
 
 def work(server: Server, *queues: Any, **options: Any) -> Worker:
-    """A worker whose jobs take as long as their payload says, or fail where it names a customer."""
+    """Run a worker whose jobs take as long as their payload says, or fail if it names a customer."""
     worker = Worker(url=server.url)
 
     def handle(job: Job) -> bytes:
@@ -74,7 +74,7 @@ def work(server: Server, *queues: Any, **options: Any) -> Worker:
 
 
 def row(page: Any, region: str, text: str) -> Any:
-    """The row of a table that has a text."""
+    """Return the row of a table that has a text."""
     return page.get_by_role("region", name=region).get_by_role("row").filter(has_text=text)
 
 

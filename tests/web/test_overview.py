@@ -1,4 +1,4 @@
-"""The overview says in one look whether all is well, with a link for each fact, and in the order that is asked for."""
+"""The overview shows at a glance whether all is well, with a link for each fact, in the order that is asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.web.conftest import text
 
 
 def rows(site: Any, **query: str) -> list[str]:
-    """The queues in their order on the page."""
+    """Return the queues in their order on the page."""
     return re.findall(r'<th scope="row"><a href="queue\?name=([^"]+)"', site.get(**query).text)
 
 
@@ -78,7 +78,7 @@ def test_a_sound_server_needs_nothing(site: Any, queue: Queue) -> None:
 
 
 def test_only_what_one_may_see(site: Any, three: None) -> None:
-    """Sums, facts and the server are of the queues that a user may see."""
+    """Sums, facts and the server cover only the queues that a user may see."""
     shown = site(access=lambda _: {"b": "read"}).get()
     assert "Waiting 5 Running 0 Dead 0" in text(shown)
     assert "dead letters in the last hour" not in shown.text
@@ -90,7 +90,7 @@ def test_only_what_one_may_see(site: Any, three: None) -> None:
 
 
 def test_a_server_that_refuses_info(site: Any, three: None, newest: Server) -> None:
-    """All else is shown, and nothing is said of it."""
+    """Everything else is shown, without a message."""
     with newest.client() as client:
         client.acl_setuser("viewer", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-info"])
         shown = site(url=f"unix://viewer:x@{newest.path}").get()

@@ -121,7 +121,7 @@ def test_declared_options_are_in_words(site: Any, newest: Server) -> None:
 
 
 def test_trends(site: Any, queue: Queue, newest: Server) -> None:
-    """Charts with their figures in words, broken where nothing was kept, and the same as a table."""
+    """Charts have their figures in words and are broken where nothing was recorded. A table shows the same."""
     one = site()
     assert "None are kept" in text(one.get("trends", name="q"))
     with Queue("t", url=newest.url, trends=True) as declared:
@@ -195,7 +195,7 @@ def test_a_column_that_would_say_nothing_is_left_out(site: Any, queue: Queue) ->
 
 
 def test_a_holder_is_named_in_full(site: Any, newest: Server) -> None:
-    """There is room on the page of its job."""
+    """The page of its job has room for the name."""
     worker, ended = Worker(url=newest.url, name="a-machine-with-a-long-name.example.org-1234"), threading.Event()
     worker.handler("q")(lambda _: ended.wait(60) and None)
     with Queue("q", url=newest.url) as queue, worker:
@@ -209,7 +209,7 @@ def test_a_holder_is_named_in_full(site: Any, newest: Server) -> None:
 
 
 def test_a_moment_that_no_calendar_has(site: Any, queue: Queue, newest: Server) -> None:
-    """One job due in the year 10000 is listed, and shown, with the others."""
+    """A job that is due in the year 10000 is listed and shown with the others."""
     for name in ("soon", "far"):
         queue.enqueue(b"x", id=name, delay=LONG)
     with redis.Redis(unix_socket_path=newest.path) as client:
@@ -237,7 +237,7 @@ def test_a_leased_job(site: Any, queue: Queue) -> None:
 
 
 def test_a_run(site: Any, queue: Queue) -> None:
-    """Its steps, its progress, and the signal for which it waits."""
+    """The page has its steps, its progress, and the signal for which it waits."""
     waiting_run(queue, "a")
     shown = site().get("job", queue="q", id="a")
     assert '<progress aria-label="Progress" max="1" value="0.4">' in shown.text
@@ -340,7 +340,7 @@ def test_an_end(site: Any, newest: Server) -> None:
 
 
 def test_jobs_that_have_ended_are_listed(site: Any, newest: Server) -> None:
-    """All, or by kind and by how they ended."""
+    """All are listed, or some by kind and by how they ended."""
     with Queue("q", url=newest.url, history=10) as queue:
         for name in ("a", "b"):
             queue.enqueue(b"x", id=name, headers={"kind": name})
@@ -442,7 +442,7 @@ def test_attempts_that_nobody_recorded(site: Any, queue: Queue) -> None:
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_position_and_estimate(site: Any, newest: Server, shards: int) -> None:
-    """A waiting job has its place in the row, and an estimate as soon as the pace is known."""
+    """A waiting job has its place in the row, and an estimate once the pace is known."""
     with Queue("q", url=newest.url, shards=shards) as queue:
         queue.enqueue_many([NewJob(b"x", id=f"i{n}", key="k") for n in range(41)])
         one = site()
@@ -536,7 +536,7 @@ def test_schedules(site: Any, queue: Queue) -> None:
 
 @pytest.mark.parametrize("name", ["nightly report", "17 of march", "a&b=c#d?e/f", '"it\'s" [<b>]', "räpört +%41"])
 def test_names_in_addresses(site: Any, queue: Queue, name: str) -> None:
-    """Each link to a schedule, or to its job, leads to a page, whose form names it."""
+    """Each link to a schedule or its job leads to a page whose form names it."""
     queue.admin.schedule(name, b"x", every=7200)
     queue.admin.run_schedule(name)
     one = site()
@@ -703,7 +703,7 @@ def test_no_page_has_inline_code_or_another_host(site: Any, queue: Queue, path: 
 
 
 def test_static_files(site: Any) -> None:
-    """Browsers keep this version for ever. A page of another version gets it too, but keeps it for no moment."""
+    """Browsers cache this version for ever. A page of another version gets it uncached."""
     one, (version, found) = site(), static_files()
     assert f'src="static/{version}/live.js"' in one.get().text
     for name, kind in STATIC.items():

@@ -25,14 +25,14 @@ WAITS_MS = 10_000  # at most, until a page reads itself again
 
 @pytest.fixture
 def own(newest: Server) -> Iterator[Server]:
-    """A server to freeze and to kill."""
+    """Start a server to freeze and to kill."""
     with Server(newest.binary, tcp=True) as server:
         yield server
 
 
 @pytest.fixture
 def watched(own: Server) -> Iterator[tuple[Started, Any]]:
-    """`headrace web` on a server of its own, and a browser that shows its queues."""
+    """Start `headrace web` on its own server, and a browser that shows its queues."""
     with (
         Queue("q", url=own.url) as queue,
         started("web", "--port", "0", url=own.url) as program,
@@ -112,11 +112,11 @@ def test_a_server_that_was_restarted_empty(watched: tuple[Started, Any], own: Se
 
 
 def nothing(job: Job) -> None:
-    """A handler."""
+    """Handle a job by doing nothing."""
 
 
 def test_a_queue_that_is_gone(watched: tuple[Started, Any], own: Server) -> None:
-    """The page of a queue says so when the server came back without it."""
+    """The server came back without the queue, and its page says so."""
     _, page = watched
     link(page).click()
     page.get_by_role("heading", name="q", exact=True).wait_for()
@@ -126,7 +126,7 @@ def test_a_queue_that_is_gone(watched: tuple[Started, Any], own: Server) -> None
 
 
 def test_a_program_that_does_not_answer(watched: tuple[Started, Any]) -> None:
-    """The page says so while the network is cut, while `headrace web` is frozen, and once it has ended."""
+    """The page says so while the network is cut, while `headrace web` is frozen, and after it has ended."""
     program, page = watched
     page.context.set_offline(True)
     page.clock.fast_forward(WAITS_MS)
@@ -148,7 +148,7 @@ def test_a_program_that_does_not_answer(watched: tuple[Started, Any]) -> None:
 
 
 def test_a_first_look_while_the_server_is_away(watched: tuple[Started, Any], own: Server) -> None:
-    """The page that says so comes before the browser gives up, and makes room for the right one by itself."""
+    """A page with the error comes before the browser gives up, and is replaced by the right one."""
     _, page = watched
     os.kill(own.pid, signal.SIGSTOP)
     outdated(page, "The server does not answer")  # what was read a moment ago is not shown again by now

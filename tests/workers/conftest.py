@@ -19,7 +19,7 @@ queue = newest_queue
 
 @pytest.fixture(autouse=True)
 def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a stop wait for a slow machine's server, but where it is that which is shown."""
+    """Let a stop wait for a slow machine's server, except in the tests of that."""
     if request.path.name != "test_outage.py":
         monkeypatch.setattr(engine, "LEAVE_WITHIN_S", 10.0)
 

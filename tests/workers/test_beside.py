@@ -40,7 +40,7 @@ def beside(kind: str, *calls: Callable[[], Any]) -> Any:
 
 
 def slow(kind: str, calls: list[str], gate: threading.Event, error: Exception | None = None) -> Callable[[], Any]:
-    """Make the function of a step that lasts until the gate opens."""
+    """Return the function of a step that lasts until the gate opens."""
 
     def run() -> str:
         calls.append("began")
@@ -76,7 +76,7 @@ def once_begun(kind: str, calls: list[str], wait: Callable[[], Any], steps: int 
 
 
 def names(queue: Queue) -> list[tuple[str, str]]:
-    """The records of the run, each with its state."""
+    """Return the records of the run with their states."""
     state = queue.find("a")
     return [] if state is None else [(one.name, one.state) for one in state.steps]
 
@@ -116,7 +116,7 @@ def test_a_step_beside_a_wait_runs_once(
 
 
 def test_steps_that_follow_each_other_beside_a_wait(work: Work, kind: str, queue: Queue) -> None:
-    """Between two steps of a thread, the wait in another may end the delivery. Tasks leave it no such moment."""
+    """Between two steps of a thread, the wait in another may end the delivery. Tasks leave no such moment."""
     calls: list[str] = []
     worker = work()
 
@@ -287,7 +287,7 @@ def test_a_worker_that_stops_waits_for_the_step_and_suspends(
 def test_runs_that_go_on_at_once_lose_no_lease(
     work: Work, kind: str, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker may have a job again before it has heard that its run is suspended, and asks for leases meanwhile."""
+    """The worker may lease a job again before it has heard that its run is suspended."""
     worker = work()
 
     @worker.handler("q", retry=ONCE, concurrency=50)
@@ -324,7 +324,7 @@ def test_a_task_group(newest: Server, queue: Queue) -> None:
 
 
 def test_steps_of_a_lease_beside_its_wait(queue: Queue) -> None:
-    """Nothing ends there but the wait, so that suspends the run."""
+    """Only the wait ends there, so it suspends the run."""
     gate, calls = threading.Event(), list[str]()
     queue.enqueue(b"x", id="a")
     lease = queue.lease()
@@ -354,7 +354,7 @@ def test_steps_of_a_lease_beside_its_wait(queue: Queue) -> None:
 def test_a_step_that_outlives_its_worker_opens_no_connection(
     newest: Server, queue: Queue, gate: threading.Event
 ) -> None:
-    """A plain function goes on in its thread after a halt, and its event loop may go on, too."""
+    """A plain function goes on in its thread after a halt, and its event loop may go on too."""
     calls: list[str] = []
     ends: list[BaseException] = []
     step = slow("threads", calls, gate)

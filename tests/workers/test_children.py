@@ -184,7 +184,7 @@ def test_children_of_handlers(
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "method"), [("threads", "fork"), ("tasks", "fork"), ("tasks", "spawn")])
 def test_children_under_the_program(newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str) -> None:
-    """The same with `headrace work`."""
+    """The same holds with `headrace work`."""
     receipt = queue.enqueue(json.dumps([method, False]).encode())
     with _start(tmp_path, newest.url, *PROGRAM, "work", f"app:{kind}") as program:
         try:
@@ -218,7 +218,7 @@ def test_a_fork_has_no_connection(newest: Server, queue: Queue) -> None:
 
 
 def test_a_socket_that_is_withheld() -> None:
-    """The other end sees its end though a child lives."""
+    """The other end sees the close even if a child lives."""
     ours, theirs = socket.socketpair()
     gate, lock = os.pipe()
     children.withhold_socket(theirs)

@@ -29,7 +29,7 @@ def client(newest: Server) -> Iterator[redis.Redis]:
 
 
 def ears(client: redis.Redis) -> int:
-    """How many connections listen."""
+    """Return how many connections listen."""
     return len(client.client_list(_type="pubsub"))
 
 
@@ -198,7 +198,7 @@ def test_an_idle_line_is_pinged(monkeypatch: pytest.MonkeyPatch, work: Work, que
 
 
 def test_stopping_does_not_wait_for_the_listener(work: Work, queue: Queue, client: redis.Redis) -> None:
-    """A read that has seconds to go is broken off."""
+    """A read with seconds to go is interrupted."""
     worker = work()
 
     @worker.handler("q")
@@ -217,7 +217,7 @@ def test_stopping_does_not_wait_for_the_listener(work: Work, queue: Queue, clien
 def test_what_was_declared_is_declared_anew_when_the_queue_is_deleted(
     work: Work, newest: Server, client: redis.Redis
 ) -> None:
-    """Trends and a history begin anew, while its workers go on."""
+    """Trends and a history begin anew while the workers go on."""
     running, stats = work(), Keys.of("q").key("stats")
     running.worker.handler("q", trends=True, history=7)(lambda _job: None)
 

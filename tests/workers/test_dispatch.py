@@ -130,7 +130,7 @@ def test_what_exceptions_mean_by_policy(work: Work, queue: Queue) -> None:
 
 
 def test_a_policy_for_the_deadline(work: Work, queue: Queue) -> None:
-    """Past it a job has failed by a `TimeoutError`, like any other."""
+    """After its deadline a job has failed by a `TimeoutError`, like any other."""
     worker = work()
 
     @worker.handler("q", deadline=0.2, retry=Retry(on={TimeoutError: DeadLetter}))
@@ -176,7 +176,7 @@ def test_each_kind_has_its_handler(work: Work, queue: Queue, record: Recorder) -
 
 
 def test_tasks_and_threads_in_one_queue(newest: Server, queue: Queue) -> None:
-    """Under AsyncWorker one kind may be a coroutine, with a deadline of its own, and another a plain function."""
+    """Under AsyncWorker one kind may be a coroutine with its own deadline, and another a plain function."""
 
     async def story() -> dict[str, Any]:
         worker = AsyncWorker(url=newest.url)
@@ -259,7 +259,7 @@ def test_a_kind_that_a_living_worker_knows_is_not_buried(
             yield gate
 
     def put_back() -> bool:
-        """Each by the old worker, when its grace was over."""
+        """Tell whether the old worker put each job back after its grace."""
         late = [state for state in queue.admin.delayed() if (state.due or 0.0) - state.job.enqueued_at >= 1.0]
         return len(late) == 4
 

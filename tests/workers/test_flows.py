@@ -57,7 +57,7 @@ class Shop:
         return state
 
     def stages(self, name: str) -> list[str]:
-        """Where a run has been."""
+        """Return the stages where a run has been."""
         return [stage for stage, job in self.seen if job.id == name]
 
     def empty(self) -> bool:
@@ -253,7 +253,7 @@ CHILDREN = 30
 
 
 def build(url: str) -> Flow:
-    """A run fans out, each child twice."""
+    """Make a flow whose run fans out, with each child twice."""
     flow = Flow("shop", url=url)
     first = flow.stage("pick", next="bill", children="half")
     first(lambda _: FanOut([b"%d" % i for i in range(CHILDREN)]))
@@ -265,7 +265,7 @@ def build(url: str) -> Flow:
 
 
 def serve(url: str) -> None:
-    """A worker process."""
+    """Run a worker process."""
     worker = Worker(url=url, heartbeat=0.1, timeout=0.5)
     worker.flow(build(url))
     worker.run()

@@ -25,7 +25,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 
 async def nothing() -> None:
-    """Be the function of a step."""
+    """Run as the function of a step."""
 
 
 FORGOTTEN: dict[str, tuple[str, Callable[[Job], Any]]] = {
@@ -71,7 +71,7 @@ def test_steps_that_a_handler_cancels_are_not_forgotten(newest: Server, queue: Q
 
 
 def noted(queue: Queue) -> tuple[float, str] | None:
-    """The progress that is shown."""
+    """Return the progress that is shown."""
     state = queue.find("a")
     progress = state and state.progress
     return (progress.fraction, progress.text) if progress else None
@@ -79,7 +79,7 @@ def noted(queue: Queue) -> tuple[float, str] | None:
 
 @pytest.mark.parametrize("end", ["sleep", "wait", "fail"])
 def test_the_last_progress_is_noted_by_the_end(end: str, work: Work, kind: str, queue: Queue) -> None:
-    """Although another note was sent less than a second ago."""
+    """This holds although another note was sent less than a second ago."""
     worker = work()
 
     @worker.handler("q", retry=Retry(wait=3600))

@@ -50,7 +50,7 @@ def queues(server: Server, *names: str) -> Iterator[list[Queue]]:
 
 
 def calls(server: Server) -> Counter[str]:
-    """How often each command ran since the server's start."""
+    """Return how often each command ran since the server's start."""
     with server.client() as client:
         stats: dict[str, dict[str, int]] = client.info("commandstats")
     return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()})
@@ -112,8 +112,8 @@ def test_concurrency_is_used_and_never_exceeded(work: Work, queue: Queue, record
 
 
 def test_a_lone_job_begins_in_the_thread_that_waited_for_it(newest: Server, queue: Queue, record: Recorder) -> None:
-    """So the threads of a queue are its slots and one. It goes on waiting in another thread while handlers run, and as
-    many of these run as there are slots.
+    """So a queue has one thread more than slots. Another thread waits while handlers run, and as many of these run
+    as there are slots.
     """
     worker = Worker(url=newest.url)
     threads: set[int] = set()
@@ -203,7 +203,7 @@ TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
 
 def returns_coroutine(seen: list[str], gate: asyncio.Event | None = None) -> Callable[[Any], Any]:
-    """Make a plain function that sets a variable, and returns a coroutine, as wrappers and lambdas do."""
+    """Return a plain function that sets a variable and returns a coroutine, as wrappers and lambdas do."""
 
     async def body(argument: Any) -> bytes:
         try:
@@ -226,7 +226,7 @@ def returns_coroutine(seen: list[str], gate: asyncio.Event | None = None) -> Cal
 def test_an_awaitable_result_is_awaited_by_an_async_worker(
     newest: Server, queue: Queue, around: bool, batch: bool
 ) -> None:
-    """Within the middleware, and with the context variables of the function that made it."""
+    """It is awaited within the middleware, with the context variables of the function that made it."""
     worker, seen = AsyncWorker(url=newest.url), list[str]()
     register = worker.batch_handler("q") if batch else worker.handler("q")
     register(returns_coroutine(seen))
@@ -276,7 +276,7 @@ def test_what_awaits_a_result_is_cancelled_when_its_deadline_is_over(
 
 @pytest.mark.parametrize("around", [False, True])
 def test_what_awaits_a_result_is_cancelled_by_the_end(newest: Server, queue: Queue, around: bool) -> None:
-    """The job goes back, unspent."""
+    """The job goes back with no attempt spent."""
     worker, seen = AsyncWorker(url=newest.url), list[str]()
     if around:
 
@@ -315,7 +315,7 @@ def test_an_awaitable_result_is_a_failure_under_a_worker(newest: Server, queue: 
 
 @pytest.mark.slow
 def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -> None:
-    """However far ahead it leases, and with however many calls under way."""
+    """This holds however far ahead it leases, and with any number of calls under way."""
     worker = work()
 
     @worker.handler("q", concurrency=1)

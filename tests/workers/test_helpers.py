@@ -99,7 +99,7 @@ def test_run_empties_all_shards(headrace_url: str) -> None:
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 def test_run_skips_sleeps(headrace_url: str, kind: Any) -> None:
-    """A run that is suspended fails no test, and ends as soon as its signal is there."""
+    """A suspended run fails no test, and ends as soon as its signal is there."""
     worker = kind(url=headrace_url)
 
     def plain(job: Job) -> bytes:

@@ -85,7 +85,7 @@ def test_hooks_are_called_around_all_jobs(work: Work, kind: str, queue: Queue) -
 
 
 def test_hooks_of_a_stop(work: Work, kind: str, queue: Queue) -> None:
-    """Once, however often it is told to stop, and after the handlers that run."""
+    """They run once, however often the worker is stopped, and after the running handlers."""
     running, said = work(), list[str]()
     running.worker.on_stop(lambda: said.append("stopped"))
 
@@ -294,7 +294,7 @@ def test_exceptions_through_middleware_are_the_handler_s(work: Work, kind: str, 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["plain", "inside async"])
 def test_plain_middleware_of_an_async_worker(newest: Server, queue: Queue, traced: bool) -> None:
-    """It surrounds plain functions, in the thread and with the context variables of each, inside async middleware."""
+    """It surrounds plain functions inside async middleware, with the thread and the context variables of each."""
     worker, said = AsyncWorker(newest.url), list[tuple[str, bool, str]]()
 
     def note(what: str) -> None:

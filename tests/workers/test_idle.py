@@ -24,7 +24,7 @@ UPKEEP = (b"pulse", b"sweep")
 
 
 def contents(server: Server) -> dict[bytes, object]:
-    """Everything that is there but heartbeats and records of calls."""
+    """Return all keys but heartbeats and records of calls."""
     found: dict[bytes, object] = {}
     with redis.Redis(unix_socket_path=server.path) as client:
         for key in client.scan_iter():

@@ -82,7 +82,7 @@ def now(server: Server) -> float:
 
 
 def test_a_kept_lease_outlasts_its_time(server: Server, held: Callable[..., Any]) -> None:
-    """Peers that look for expired leases meanwhile find none."""
+    """Peers that look for expired leases find none."""
     with Queue("q", url=server.url, lease=1.0) as peer:
         peer.enqueue(b"x")
 
@@ -114,7 +114,7 @@ def test_one_that_was_lost_is_told(server: Server, held: Callable[..., Any]) -> 
 
 
 def test_what_is_no_longer_kept_lasts_as_long_as_any(server: Server) -> None:
-    """Its holder says nothing any more, and is alive all the same."""
+    """Its holder renews it no more, and is alive all the same."""
     with Queue("q", url=server.url) as queue, redis.Redis.from_url(server.url) as client:
         queue.enqueue_many([b"x", b"y"])
         kept, other = queue.lease_many(2)

@@ -30,7 +30,7 @@ def client(newest: Server) -> Iterator[redis.Redis]:
 
 
 def test_a_job_that_runs_longer_than_its_lease(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """It is renewed, and nobody else gets it, though others look for expired leases all the time."""
+    """It is renewed, and no other worker gets it, though others look for expired leases all the time."""
     first, second = (work(heartbeat=0.1, timeout=5.0) for _ in range(2))
     for worker in first, second:
 
@@ -49,7 +49,7 @@ def test_a_job_that_runs_longer_than_its_lease(work: Work, queue: Queue, newest:
 
 
 def test_short_jobs_are_not_renewed(work: Work, queue: Queue, newest: Server) -> None:
-    """Nobody pays for the leases of jobs that take less than a third of theirs."""
+    """A job that takes less than a third of its lease causes no renewal."""
     worker = work(heartbeat=0.1, timeout=5.0)
 
     @worker.handler("q", lease=60.0, concurrency=5)
@@ -71,7 +71,7 @@ def test_short_jobs_are_not_renewed(work: Work, queue: Queue, newest: Server) ->
 
 
 def test_jobs_that_wait_for_a_slot_are_renewed_too(work: Work, queue: Queue, record: Recorder) -> None:
-    """A batch that gathers for longer than its lease is not handed to others meanwhile."""
+    """A batch that gathers for longer than its lease is not reclaimed meanwhile."""
     worker = work(heartbeat=0.1, timeout=5.0)
 
     @worker.batch_handler("q", max_size=10, max_wait=1.5, lease=0.6)
@@ -86,7 +86,7 @@ def test_jobs_that_wait_for_a_slot_are_renewed_too(work: Work, queue: Queue, rec
 
 
 def lose(how: str, queue: Queue, client: redis.Redis) -> None:
-    """Take the only job away from under its handler."""
+    """Take away the only job under its handler."""
     (state,) = queue.admin.running()
     if how == "cancelled":
         assert queue.cancel(state.job.id)
@@ -130,7 +130,7 @@ def test_a_job_lost_under_its_handler(
 
 
 def take_away(how: str, queue: Queue, server: redis.Redis) -> None:
-    """Put the only running job back, so that the worker which runs it may lease it again."""
+    """Put the only running job back, so that its own worker may lease it again."""
     (state,) = queue.admin.running()
     if how == "expired":
         assert queue.admin.expire(state.job.id) == 1

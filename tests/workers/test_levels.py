@@ -16,7 +16,7 @@ Work = Callable[..., Running]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The lines about levels."""
+    """Return the log lines about levels."""
     return [entry.getMessage() for entry in caplog.records if entry.getMessage().startswith("levels_unknown")]
 
 
@@ -66,7 +66,7 @@ def test_a_job_of_an_unknown_level_stops_nothing(
 def test_a_job_of_an_unknown_level_that_died_with_its_worker_waits(
     work: Work, queue: Queue, newest: Server, record: Recorder
 ) -> None:
-    """A worker that knows fewer levels puts it back at its own level, in front."""
+    """A worker that knows fewer levels puts it back in front of its own level."""
     few = work()
 
     @few.handler("q")
@@ -89,7 +89,7 @@ def test_a_job_of_an_unknown_level_that_died_with_its_worker_waits(
 
 
 def test_a_schedule_of_an_unknown_level_ticks(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """Its jobs are of the last level that the worker knows which puts them in."""
+    """Its jobs get the last level that the enqueuing worker knows."""
     few = work()
 
     @few.handler("q")

@@ -38,7 +38,7 @@ def queues(newest: Server) -> Iterator[list[Queue]]:
 
 
 def serve(worker: Running, record: Recorder, **options: Any) -> None:
-    """Let a worker note the running jobs of all queues."""
+    """Let a worker record the running jobs of all queues."""
 
     def body(job: Job) -> None:
         with record((job.queue, job.payload)):
@@ -49,7 +49,7 @@ def serve(worker: Running, record: Recorder, **options: Any) -> None:
 
 
 def rests(worker: Running) -> bool:
-    """Whether it rests in all its queues, and all others there do."""
+    """Tell whether the worker and all others rest in all its queues."""
     consumers: list[Consumer] = worker.engine.lifecycle.consumers
     return all(consumer.idle.on and consumer.idle.all_idle for consumer in consumers)
 
@@ -150,7 +150,7 @@ def test_a_peer_that_works_and_dies_is_found_where_all_rest(
 def test_what_another_reader_was_given_and_left_is_found_where_all_rest(
     work: Work, queues: list[Queue], newest: Server, record: Recorder, how: str
 ) -> None:
-    """It died before its lease call, or stands still."""
+    """The other reader died before its lease call, or is frozen."""
     worker, queue = work(heartbeat=0.4, timeout=2.0), queues[3]
     serve(worker, record)
     part = queue.ops.keys.key

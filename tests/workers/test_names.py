@@ -26,7 +26,7 @@ NEVER = 600.0  # seconds of a timeout that no test awaits
 
 
 def consumers(queue: Queue, server: Server) -> set[str]:
-    """Whoever the group knows, without the random parts and the reserved ones."""
+    """Return the consumers of the group without random parts and reserved ones."""
     with redis.Redis(unix_socket_path=server.path) as client:
         rows = client.xinfo_consumers(queue.ops.keys.key("jobs"), "workers")
     return {row["name"].decode().partition(".")[0] for row in rows} - {"parked", "idle"}
@@ -87,14 +87,14 @@ def test_a_killed_worker_resumes(
 
 
 def die_often(server: Server, queue: Queue) -> None:
-    """Let the only job have eighteen deaths."""
+    """Give the only job eighteen deaths."""
     with redis.Redis(unix_socket_path=server.path) as client:
         (row,) = client.xpending_range(queue.ops.keys.key("jobs"), "workers", "-", "+", 1)
         client.hset(queue.ops.keys.key("deaths"), row["message_id"], 18)
 
 
 def test_poison_under_a_name(processes: Processes, queue: Queue, newest: Server) -> None:
-    """A job that kills its process each time is dead after 20 deaths, though it is resumed at once."""
+    """The job is dead after 20 deaths, though the named worker resumes it at once."""
     queue.enqueue(b"die")
     for number in range(3):
         if queue.counts().dead:
@@ -210,7 +210,7 @@ def test_a_failed_worker(work: Work, queue: Queue) -> None:
 
 @ENGINES
 def test_expired_leases_of_a_worker(work: Work, queue: Queue, record: Recorder) -> None:
-    """They run again, also where they ran before, and each is completed once."""
+    """They run again, even in the same worker, and each is completed once."""
     gate = threading.Event()
     worker = work()
 

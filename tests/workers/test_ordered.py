@@ -47,13 +47,13 @@ class Judge:
         return run
 
     def ends(self, key: str, number: int, run: object) -> None:
-        """It is over, unless its lease was lost and another run has begun."""
+        """End a run, unless its lease was lost and another run has begun."""
         with self.lock:
             if self.running[key, number] is run:
                 self.over.add((key, number))
 
     def cancel(self, key: str, number: int) -> None:
-        """It is about to be cancelled."""
+        """Record that a job is about to be cancelled."""
         with self.lock:
             self.cancelled.add((key, number))
 
@@ -154,7 +154,7 @@ def test_a_hot_key_keeps_no_other_waiting(server: Server, kind: str, gate: threa
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_killed_worker(processes: Processes, newest: Server) -> None:
-    """Its job comes first elsewhere, and no other job of its key before it."""
+    """Its job comes first elsewhere, before the other jobs of its key."""
     with Queue("q", url=newest.url) as queue:
         queue.enqueue_many(
             [NewJob(b"hold %s %d" % (key, n), key=key.decode()) for n in range(3) for key in (b"a", b"b")]

@@ -36,13 +36,13 @@ AWAY = pytest.mark.parametrize("away", ["gone", "frozen"])
 
 @pytest.fixture
 def own(newest: Server) -> Iterator[Server]:
-    """A server that may be broken."""
+    """Start a server that may be broken."""
     with Server(newest.binary, appendonly=True) as server:
         yield server
 
 
 def leave(server: Server, away: str) -> None:
-    """Make it go away, without a word or with closed connections."""
+    """Take the server away, silently or with closed connections."""
     if away == "gone":
         server.kill()
     else:
@@ -126,7 +126,7 @@ def test_a_busy_worker_stops(
 
 @AWAY
 def test_a_persistent_job_is_told_to_end(work: Work, own: Server, away: str, record: Recorder) -> None:
-    """Though the one that would tell it waits for the server."""
+    """The role that would tell it waits for the server."""
     worker = work(url=own.url)
 
     @worker.handler("q", persistent=True)
@@ -172,7 +172,7 @@ def test_a_server_that_comes_back_in_time(work: Work, own: Server, record: Recor
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outages last a hundred times as long."""
+    """Make outages last a hundred times as long."""
     monkeypatch.setattr(retry, "SLACK_S", 1e9)
     monkeypatch.setattr(retry, "time", SimpleNamespace(clock_gettime=lambda _clock: 100 * time.monotonic()))
     monkeypatch.setattr(observe, "REPEAT_AFTER_S", 0.3)
@@ -181,7 +181,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_it_waits_for_ever(work: Work, own: Server, record: Recorder, said: Any) -> None:
-    """Says so once, again at growing intervals, and goes on."""
+    """The worker logs it once and again at growing intervals, and goes on."""
     worker = work(url=own.url)
 
     @worker.handler("q")
@@ -214,7 +214,7 @@ def test_it_waits_for_ever(work: Work, own: Server, record: Recorder, said: Any)
 @pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_a_bound(work: Work, own: Server, said: Any) -> None:
-    """Past `max_outage` the worker ends with the error."""
+    """After `max_outage` the worker ends with the error."""
     worker = work(url=own.url, max_outage=200)
 
     @worker.handler("q")
@@ -242,7 +242,7 @@ def test_what_is_no_bound(work: Work, bound: Any) -> None:
 
 
 def begun(worker: Running) -> None:
-    """The worker has started, and had time to give up."""
+    """Wait until the worker has started, and had time to give up."""
     worker.start()
     outage = worker.engine._outage  # a full server answers, but for what would add jobs
     until(lambda: outage.found or outage.answers or worker.engine.stopping.is_set())
@@ -252,7 +252,7 @@ def begun(worker: Running) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first answer must come within moments, and any answer soon."""
+    """Let a first answer come within moments, and any answer soon."""
     monkeypatch.setattr(retry, "FIRST_ANSWER_S", 0.7)
     monkeypatch.setattr(connections, "AT_LEAST_S", 0.5)  # a socket's timeout may be half a second
 
@@ -350,7 +350,7 @@ def test_a_server_that_answers_is_waited_for(work: Work, own: Server, state: str
 
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_loads_is_waited_for(work: Work, newest: Server, tmp_path: Path, record: Recorder) -> None:
-    """Its data take longer than a first answer may."""
+    """Its data take longer to load than a first answer may take."""
     with Server(newest.binary, directory=tmp_path, extra=["--key-load-delay", "50000"]) as server:
         with redis.Redis(unix_socket_path=server.path) as client, Queue("q", url=server.url) as queue:
             queue.enqueue(b"x")

@@ -125,7 +125,7 @@ def test_a_long_run_forgives_the_failures_before_it(work: Work, queue: Queue) ->
 
 
 def test_deaths_and_expired_leases_end_it_no_more_than_failures(work: Work, queue: Queue, record: Recorder) -> None:
-    """The exemption holds where jobs are handed out, too."""
+    """The exemption also holds where jobs are handed out."""
     queue.enqueue(b"c")
     for attempt in range(1, 21):
         lease = None
@@ -144,13 +144,13 @@ def test_deaths_and_expired_leases_end_it_no_more_than_failures(work: Work, queu
 
 @pytest.fixture(params=["threads", "tasks"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Once for each engine."""
+    """Use each engine once."""
     return str(request.param)
 
 
 @pytest.fixture
 def clock(newest: Server) -> Iterator[Callable[[], float]]:
-    """The server's time, in seconds."""
+    """Return the server's time in seconds."""
     with redis.Redis(unix_socket_path=newest.path) as client:
 
         def now() -> float:
@@ -161,12 +161,12 @@ def clock(newest: Server) -> Iterator[Callable[[], float]]:
 
 
 def hold(processes: Processes, name: str, *, concurrency: int = 1, **options: Any) -> Any:
-    """Start a process whose jobs are persistent."""
+    """Start a process with persistent jobs."""
     return processes.start(name, concurrency=concurrency, **{"timeout": 1.2, "persistent": True, **options})
 
 
 def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeout: float) -> None:
-    """Until so many workers have been alive for long enough to declare others dead."""
+    """Wait until so many workers are old enough to declare others dead."""
 
     def seasoned() -> bool:
         now = clock()

@@ -22,7 +22,7 @@ Work = Callable[..., Running]
 
 
 def registered(queue: Queue) -> WorkerState:
-    """Return the worker of a queue, once it has reported."""
+    """Return the worker of a queue once it has reported."""
     until(lambda: [one for one in queue.admin.workers() if one.facts], "the worker has reported")
     (one,) = queue.admin.workers()
     assert one.facts is not None
@@ -151,7 +151,7 @@ def test_a_quiet_worker_stays_quiet(work: Work, queue: Queue, client: redis.Redi
 
 
 def test_a_quiet_worker_stops_without_resuming(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    """It leases nothing on its way, and the log says nothing of it."""
+    """It leases no job on its way, and logs nothing about it."""
     caplog.set_level(logging.INFO, "headrace")
 
     def said(event: str) -> bool:
@@ -183,7 +183,7 @@ def test_an_unknown_worker(queue: Queue) -> None:
 
 
 def test_a_worker_that_has_reported_nothing(queue: Queue) -> None:
-    """One of an older version cannot be asked, and the error says so."""
+    """A worker of an older version can't be asked, and the error says so."""
     queue.enqueue(b"x")
     lease = queue.lease()
     with pytest.raises(HeadraceError, match="older version"):

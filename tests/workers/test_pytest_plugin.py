@@ -128,7 +128,7 @@ def test_the_fixtures(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page(tmp_path: Path) -> None:
-    """Its examples are tests, and pass."""
+    """The page's examples are tests and pass."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     said = pytest_of_a_user(tmp_path, *blocks)
     assert re.search(r"^6 passed in", said, re.MULTILINE), said

@@ -46,7 +46,7 @@ def test_workers_keep_to_the_limit(work: Work, queue: Queue, key: str | None) ->
 
 @contextmanager
 def lateness(server: Server) -> Iterator[list[float]]:
-    """How late this machine wakes a thread and answers it, in seconds, again and again for as long as it is open."""
+    """Measure how late this machine wakes a thread and answers it, in seconds, until it is closed."""
     over, found = threading.Event(), list[float]()
 
     def look() -> None:

@@ -27,7 +27,7 @@ HEARTBEAT, TIMEOUT = 0.3, 1.0
 
 @pytest.fixture(params=["threads", "tasks"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Once for each engine."""
+    """Use each engine once."""
     return str(request.param)
 
 
@@ -54,11 +54,11 @@ class Scene:
         return running
 
     def names(self) -> set[str]:
-        """Who is registered, without the random parts."""
+        """Return the registered workers without random parts."""
         return {state.name.partition(".")[0] for state in self.queue.admin.workers()}
 
     def await_seasoned(self, *names: str) -> None:
-        """Until they have been alive for long enough to declare others dead."""
+        """Wait until they are old enough to declare others dead."""
         with redis.Redis(unix_socket_path=self.server.path) as client:
 
             def seasoned() -> bool:

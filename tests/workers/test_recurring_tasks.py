@@ -24,7 +24,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serves(work: Work, url: str, declare: Callable[[Any], None], **options: Any) -> Running:
-    """A worker of a version of the code, which *declare* declares."""
+    """Start a worker of a version of the code that *declare* declares."""
     tasks = Tasks("q", url)
     declare(tasks)
     running = work(**options)

@@ -131,7 +131,7 @@ def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> 
 
 @pytest.mark.slow
 def test_an_ordered_queue_keeps_its_order(server: Server, kind: str) -> None:
-    """Jobs of a key come one after the other, while their number of shards changes twice, with a backlog."""
+    """Jobs of a key come one after the other while the number of shards changes twice, with a backlog."""
     done, at_once, lock, most = dict[str, list[int]](), Counter[str](), threading.Lock(), [0]
     worker = Running(kind, url=server.url)
     with Queue("q", url=server.url, shards=OLD, ordered=True) as queue:

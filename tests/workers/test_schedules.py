@@ -20,7 +20,7 @@ Work = Callable[..., Running]
 
 
 def tick(name: str) -> int:
-    """The moment in the id of a job, in ms."""
+    """Return the time in the id of a job, in ms."""
     return int(name.rpartition("@")[2])
 
 

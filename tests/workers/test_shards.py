@@ -88,9 +88,7 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize(("shards", "rounds"), [(2, 8), (6, 6), (64, 2)])
 def test_a_shard_with_a_backlog_starves_no_other(newest: Server, kind: str, shards: int, rounds: int) -> None:
-    """A job that comes to another shard waits for about a round, however long the backlog is, in a worker that never
-    has a free slot.
-    """
+    """A job in another shard waits for about a round behind any backlog, in a worker without a free slot."""
     starving(newest, kind, shards, rounds, lambda worker, queue: worker.handler(queue, concurrency=2))
 
 
@@ -287,12 +285,12 @@ def test_a_rate_per_shard(server: Server, kind: str) -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have workers say often which schedules their code declares."""
+    """Let workers declare their code's schedules often."""
     monkeypatch.setattr(scheduler, "DECLARE_EVERY_S", 0.1)
 
 
 def declare(tasks: Any, kind: str, *timings: float) -> tuple[Any, list[str]]:
-    """A task, which recurs, and the ids of the jobs that it ran for."""
+    """Declare a task that recurs. Return the ids of the jobs that it ran for."""
     ran: list[str] = []
 
     def double(n: int = 0) -> int:

@@ -56,7 +56,7 @@ def calls() -> Calls:
 
 
 def gone(queue: Queue) -> bool:
-    """Whether all jobs have left, with all that belongs to runs."""
+    """Tell whether all jobs have left, with all records of runs."""
     return queue.counts().present == 0
 
 
@@ -423,7 +423,7 @@ def test_values_travel_by_the_codec(codec: Any, work: Work, kind: str, newest: S
 
 @pytest.mark.parametrize("codec", [None, JSONCodec()])
 def test_a_step_whose_annotation_is_not_found(codec: Any, work: Work, kind: str, newest: Server, calls: Calls) -> None:
-    """It is refused before it runs, with the name."""
+    """The step is refused before it runs, with the name."""
     pay = calls.of(kind, "pay", {"n": 1})
     pay.__annotations__["return"] = "Invoice"
     queue: Any = Queue("q", url=newest.url, codec=codec)
@@ -513,7 +513,7 @@ def test_another_job_s_task_takes_no_step(work: Work, kind: str, queue: Queue, g
 
 
 def test_the_first_delivery_gets_the_value_of_the_record(work: Work, kind: str, newest: Server, calls: Calls) -> None:
-    """So a value that its codec changes is seen before the first crash."""
+    """A value that its codec changes is then noticed before the first crash."""
     seen: list[Any] = []
     worker = work()
     with Queue("coded", url=newest.url, codec=JSONCodec()) as queue:

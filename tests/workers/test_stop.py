@@ -293,7 +293,7 @@ def test_a_worker_runs_once_at_a_time(work: Work, queue: Queue) -> None:
 def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
     queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read that connects while the worker stops is not waited for."""
+    """The stop does not wait for a read that connects meanwhile."""
     monkeypatch.setattr(fetch, "BLOCK_S", 9.0)
     worker = Worker(url=newest.url)
 

@@ -188,7 +188,7 @@ def runs_of_poison(folder: Path) -> list[int]:
 def test_innocents_of_other_queues_and_shards(
     newest: Server, work: Callable[..., Started], worker: str, shards: int, tmp_path: Path
 ) -> None:
-    """No suspect is convicted by a poison job that ran beside it in another queue, or shard, of its process."""
+    """A job beside a poison job of another queue or shard, in the same process, does not end as a suspect."""
     with Queue("q", url=newest.url, shards=shards) as queue, Queue("second", url=newest.url) as second:
         queue.enqueue_many([NewJob(b"good", id=f"j{n}") for n in range(2 * shards)])
         queue.enqueue(b"poison")

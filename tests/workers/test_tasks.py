@@ -254,7 +254,7 @@ def test_nothing_is_sent_of_a_wrong_call(tasks: Tasks) -> None:
 
 
 def test_calls_under_conditions(tasks: Tasks) -> None:
-    """Those of a queue's enqueue, by `options`."""
+    """The conditions are options of a queue's enqueue, by `options`."""
 
     @tasks.task
     def welcome(to: str) -> None: ...

@@ -52,7 +52,7 @@ def test_a_return_value_is_the_result(work: Work, queue: Queue) -> None:
 
 
 class Silent(StopIteration):
-    """One that can't be looked at, and that no future takes."""
+    """An exception that can't be inspected or set in a future."""
 
     def __repr__(self) -> str:
         raise GeneratorExit
@@ -61,7 +61,7 @@ class Silent(StopIteration):
 
 
 class SilentRelease(Release):
-    """A verdict that can't be looked at."""
+    """A verdict that can't be inspected."""
 
     def __bool__(self) -> bool:
         raise GeneratorExit
@@ -71,7 +71,7 @@ class SilentRelease(Release):
 def test_what_cannot_be_looked_at_takes_no_slot(
     work: Work, queue: Queue, error: type[Exception], persistent: bool
 ) -> None:
-    """It ends its job as others do, and the only slot is free for the next."""
+    """It ends its job like any other, and the only slot is free for the next."""
     worker = work()
     ran: list[bytes] = []
 
@@ -290,7 +290,7 @@ def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queu
 
 @pytest.mark.parametrize("way", ["worker", "handler"])
 def test_where_it_failed_stays_with_the_job(work: Work, queue: Queue, way: str) -> None:
-    """Why always, and where if it is asked for, without frames of ours before the handler's."""
+    """The reason is always kept. The place is kept on request, without frames of headrace before the handler's."""
     worker = work(tracebacks=True) if way == "worker" else work()
     options: dict[str, Any] = {"tracebacks": True} if way == "handler" else {}
 
@@ -317,7 +317,7 @@ def test_where_it_failed_stays_with_the_job(work: Work, queue: Queue, way: str) 
 
 
 def test_max_attempts_of_the_queue(work: Work, queue: Queue) -> None:
-    """`max_attempts=` of a handler limits failures as well, also where its `Retry` says more."""
+    """`max_attempts=` of a handler limits failures too, even if its `Retry` allows more."""
     worker = work()
     runs: list[bytes] = []
 
@@ -580,7 +580,7 @@ class Panic(BaseException):
 def test_whatever_a_handler_always_raises_ends(
     work: Work, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is a failure, judged by the handler's `Retry`, kept as its reason and logged."""
+    """It is a failure that the handler's `Retry` judges. It is kept as the reason and logged."""
     worker = work()
     seen: list[int] = []
 
@@ -706,7 +706,7 @@ class Lying(Exception):
 
 
 def test_an_exception_whose_class_raises(work: Work, queue: Queue) -> None:
-    """Its job fails as any other, and its slot takes the next job."""
+    """Its job fails like any other, and its slot takes the next job."""
     worker = work()
 
     @worker.handler("q", concurrency=1, retry=Retry(attempts=1))

@@ -34,7 +34,7 @@ def loaded() -> int:
 
 
 def kill(worker: Program) -> None:
-    """Kill the process that was started last, and see another one in its place."""
+    """Kill the last started process, and wait until another one replaces it."""
     *_, last = started = re.findall(r"(\d+) INFO worker_started", worker.output)
     os.kill(int(last), signal.SIGKILL)
     worker.says(f"process {last} was killed by SIGKILL; another is started")

@@ -1,4 +1,4 @@
-"""How often `as_completed` looks where nothing tells it of ends."""
+"""How often `as_completed` reads results when no message tells of an end."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Methods:
 
 @pytest.fixture(params=KINDS)
 def worker(request: pytest.FixtureRequest) -> Any:
-    """A worker of either colour, connected to nothing."""
+    """Return a worker of either colour without a connection."""
     return request.param(url=URL)
 
 

@@ -260,7 +260,7 @@ def test_types_that_do_not_travel_are_refused(kind: Any, wrong: str) -> None:
 
 
 def test_a_value_without_an_annotation_is_shown_by_its_own_type() -> None:
-    """A result that is not annotated."""
+    """A result may lack an annotation."""
     value = {"a": (1, NOW), 2: {3}, "n": Node(1), "p": Pair(1)}
     assert LOOSE.pack(value) == {
         "a": [1, NOW.isoformat()],
@@ -354,7 +354,7 @@ def test_an_annotation_of_an_enclosing_function() -> None:
 
 
 def test_a_result_whose_class_is_not_found() -> None:
-    """A recorded value would be a dict from the first delivery on. Parameters of a step do not travel."""
+    """Otherwise a recorded value would be a dict from the first delivery on. Parameters of a step do not travel."""
 
     def hidden(x: Nowhere) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
     def inside(x: Nowhere) -> Inner: ...  # type: ignore[name-defined]  # noqa: F821

@@ -143,7 +143,7 @@ def test_nonces_do_not_repeat() -> None:
 
 
 def test_rotation() -> None:
-    """The new key is known everywhere before it encrypts, and the old one until nothing has its name."""
+    """Every program knows the new key before it encrypts, and the old one until no payload has its name."""
     before, during = Encrypted(None, {"old": KEYS["old"]}), Encrypted(None, {"old": KEYS["old"], "new": KEYS["new"]})
     turned, after = Encrypted(None, KEYS), Encrypted(None, {"new": KEYS["new"]})
     assert before.decode(during.encode(b"x")) == turned.decode(before.encode(b"x")) == b"x"

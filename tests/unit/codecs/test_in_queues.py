@@ -1,4 +1,4 @@
-"""Where a queue uses its codec, and where the one that its codec has for other values."""
+"""The places where a queue uses its codec, and those where it uses the codec's form for other values."""
 
 from __future__ import annotations
 

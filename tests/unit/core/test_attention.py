@@ -25,7 +25,7 @@ DEAD = WorkerState("w.2", "q", 0.0, 1.0, 0, alive=False)
 
 
 def view(name: str = "q", lag: float = 0.0, **facts: Any) -> QueueView:
-    """A queue with these counts, that a live worker serves unless *facts* say otherwise."""
+    """Return a queue with these counts. A live worker serves it unless *facts* say otherwise."""
     given = {"paused": False, "workers": (ALIVE,), "levels": 1, **facts}
     counts = {field: given.pop(field) for field in list(given) if hasattr(Counts(), field)}
     there = sum(counts.get(state, 0) for state in ("waiting", "parked", "leased", "delayed", "blocked", "dead"))
@@ -167,7 +167,7 @@ def test_totals() -> None:
 
 
 def test_throughput_counts_queues_that_both_looks_have() -> None:
-    """A queue that was deleted and began again adds nothing that it did not do."""
+    """A queue that was deleted and began again adds only its own jobs."""
     looks = ((0.0, {"a": (10, 0), "b": (5, 5)}), (2.0, {"a": (14, 2), "b": (0, 0), "c": (9, 9)}))
     view = Overview(2.0, (), True, looks=looks)
     assert view.throughput(["a", "b", "c"]) == ((2.0, 2.0, 1.0),)

@@ -66,7 +66,7 @@ class Stage:
 
     @property
     def names(self) -> list[str]:
-        """The scripts that were sent."""
+        """Return the names of the sent scripts."""
         return [op.name for op in self.sent]
 
     def play(self, call: Generator[Any, Any, Any]) -> Any:
@@ -135,7 +135,7 @@ def told(*names: str, kind: str = "completed") -> dict[str, Event]:
 
 
 def leasing(grants: list[Any], **more: Any) -> tuple[Stage, DirectLeaser]:
-    """A stage on which `lease` is answered by *grants* in turn, then by nothing."""
+    """Return a stage that answers `lease` with each of *grants*, then with nothing."""
 
     def answer(op: Op[Any]) -> Any:
         if op.name == "lease":

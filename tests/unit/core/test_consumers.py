@@ -26,7 +26,7 @@ WORKER = WorkerSettings(heartbeat=2.0, timeout=10.0)
 
 
 def special(kind: Any, *, lease: float = 60.0, concurrency: int = 2, **options: Any) -> Any:
-    """A feed that is registered, of `KindConsumer` or `PersistentConsumer`."""
+    """Return a registered consumer of the kind `KindConsumer` or `PersistentConsumer`."""
     settings = QueueSettings(lease=lease)
     retry, deadline = options.pop("retry", Retry()), options.pop("deadline", None)
     handler = HandlerSettings("q", print, concurrency, retry, deadline, settings, BytesCodec(), **options)
@@ -63,7 +63,7 @@ def test_each_kind_has_its_own_retry() -> None:
 
 
 def test_jobs_of_no_handler_get_no_slot() -> None:
-    """They are put back at once, without an attempt, for others that may know them."""
+    """They are released at once without a spent attempt, for workers that know them."""
     consumer = kinds(a=Retry())
     hand = Hand(fetch(consumer))
     hand.go()

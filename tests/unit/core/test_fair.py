@@ -36,7 +36,7 @@ TENANT = "fair=tenant limits= rates="
 
 
 def told(structure: str, *, again: bool = False) -> DeclaredTerms:
-    """The answer to a declaration."""
+    """Return the answer to a declaration."""
     return DeclaredTerms(again, structure, Declaration(1, {}))
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_leased_before_the_terms_are_declared() -> None:
 
 
 def of_tenants(consumer: Consumer, tenants: str, first: int = 1) -> list[HeldJob]:
-    """Leased jobs with the first letter of their tenant, which is that of their organisation, too."""
+    """Return leased jobs with the first letter of their tenant, which is also their organisation's."""
     jobs = [make_held(consumer, number) for number in range(first, first + len(tenants))]
     for held, tenant in zip(jobs, tenants, strict=True):
         headers = {"tenant": tenant, "org": tenant.lower(), "user": tenant}

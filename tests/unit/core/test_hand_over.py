@@ -26,7 +26,7 @@ INTENTS = [Intent(name_of(key, "q", f"n{place}"), ["", "", 2, "data", b"x"]) for
 
 
 def target(place: int) -> tuple[str, int]:
-    """The shard to which an intent goes."""
+    """Return the shard to which an intent goes."""
     return "q", KNOWN.table.shard_at(INTENTS[place].check)
 
 
@@ -50,17 +50,17 @@ class Run:
 
     @property
     def sent(self) -> list[Any]:
-        """The name of the script, and its first argument."""
+        """Return the name of the script and its first argument."""
         assert isinstance(self.effect, Send)
         (op,) = self.effect.ops
         return [op.name, op.args[0]]
 
     def answer(self, reply: Any) -> None:
-        """Answer it."""
+        """Answer the call."""
         self._next(lambda: self._call.send([reply]))
 
     def fail(self, error: Exception) -> None:
-        """Have it fail."""
+        """Let the call fail."""
         self._next(lambda: self._call.throw(error))
 
 
@@ -162,7 +162,9 @@ def test_what_was_not_closed_is_not_over() -> None:
 
 
 def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
-    """Nothing completes there unheard, and none rests where an outbox has something."""
+    """A worker does not rest while an outbox has intents. Outboxes where all workers rest are looked into now and
+    then.
+    """
     shared = ShardSlots(map=KNOWN, make=lambda _: pytest.fail("no shard is new"))
     leasing = SimpleNamespace(shard_gone=False)
     some = [

@@ -29,7 +29,7 @@ from tests.unit.core.test_roles import Hand, make_consumer, make_held
 
 
 class Panic(BaseException):
-    """A Rust extension's, say."""
+    """An exception like one of a Rust extension."""
 
 
 def _raises(*_: Any, **__: Any) -> Any:
@@ -37,7 +37,7 @@ def _raises(*_: Any, **__: Any) -> Any:
 
 
 class Text(str):
-    """A str that is none when one looks at it."""
+    """A str whose methods raise."""
 
     __slots__ = ()
     __getitem__ = __len__ = __format__ = __str__ = __repr__ = encode = __bool__ = __hash__ = __eq__ = _raises
@@ -79,7 +79,7 @@ class Mean(Exception):
 
 
 class Meta(type):
-    """A class that does not say its name."""
+    """A class whose name can't be read."""
 
     def __getattribute__(cls, name: str) -> Any:
         if name in ("__name__", "__qualname__", "__module__", "__mro__"):
@@ -110,7 +110,7 @@ class MeanStop(StopIteration):
 
 
 class Failures(dict[Any, Any]):
-    """Verdicts of a batch that raise when one looks for them."""
+    """Verdicts of a batch that raise when they are read."""
 
     get = __getitem__ = _raises
 
@@ -134,7 +134,7 @@ class Picks:
         return choices[number % len(choices)]()
 
     def junk(self) -> Any:
-        """Anything."""
+        """Return any object."""
         values: list[Any] = [
             None, True, False, 0, -1, 1 << 70, 0.5, -5.0, math.nan, math.inf, "x", "", "\ud800", "x" * 5000, b"x",
             b"\xff", b"x" * 5000, bytearray(b"x"), memoryview(b"x"), timedelta.max, timedelta.min, [], {}, object(),
@@ -153,7 +153,7 @@ class Picks:
         )
 
     def error(self) -> Any:
-        """Anything that can be raised."""
+        """Return any exception or class of one."""
         return self.of(
             ValueError, Mean, Nameless, Panic, MeanVerdict, lambda: made(MeanDead), MeanStop, GeneratorExit, Verdict,
             StopAsyncIteration, RecursionError, MemoryError, KeyboardInterrupt, Release, lambda: SystemExit(3),
@@ -221,7 +221,7 @@ def consumers(attempt: int) -> Iterator[tuple[Consumer, list[HeldJob]]]:
 def test_whatever_a_handler_raises_or_returns_settles_its_jobs(
     numbers: list[int], raises: bool, stopping: bool, attempt: int
 ) -> None:
-    """Once each, by operations that can be sent."""
+    """Each job is settled once, by operations that can be sent."""
     for consumer, unit in consumers(attempt):
         picks = Picks(numbers.copy())
         error, result = (picks.error(), None) if raises else (None, picks.result())
@@ -248,7 +248,7 @@ def test_whatever_is_raised_has_words(numbers: list[int]) -> None:
 
 @given(st.lists(st.integers(0, 1 << 30), max_size=12), st.booleans(), st.booleans())
 def test_only_what_is_the_user_s_is_raised_while_one_judges(numbers: list[int], raises: bool, batch: bool) -> None:
-    """No AttributeError of ours, say."""
+    """An AttributeError of headrace, for example, is never raised."""
     picks, consumer = Picks(numbers), make_consumer()
     error, result = (picks.error(), None) if raises else (None, picks.result())
     with suppress(Panic, TypeError, ValueError, OverflowError):
@@ -320,7 +320,7 @@ def _hear(consumer: Consumer, messages: list[bytes]) -> Role:
 def test_whatever_entries_and_messages_say_each_job_is_held_lost_or_settled(
     rows: list[tuple[list[bytes], int, int]], fresh: list[bytes], messages: list[bytes], numbers: list[int]
 ) -> None:
-    """Once."""
+    """Each job is held, lost or settled once."""
     entries = [f"{n}-0" for n in range(1, len(rows) + len(fresh) + 1)]
     taken = [[entry.encode(), *row] for entry, row in zip(entries, rows, strict=False)]
     names = entries[len(rows) :]

@@ -30,7 +30,7 @@ def as_it_is(_: Codec[Any], state: JobState[Any]) -> JobState[Any]:
 
 @define(eq=False)
 class Server:
-    """Queues with the moments of their dead letters, an inspector of them, and the queues whose letters it read."""
+    """Queues with the times of their dead letters, an inspector, and the names of the queues whose letters it read."""
 
     letters: dict[str, list[float]] = field(factory=lambda: {name: [1.0, 2.0] for name in NAMES})
     now: float = 1000.0
@@ -90,7 +90,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Server:
-    """The queues, whose letters have been read, and counted since."""
+    """Return the queues after their letters have been read and counted."""
     server = Server()
     assert [page.all for page in server.looks(AGAIN)] == [24] * AGAIN
     return server

@@ -63,7 +63,7 @@ def test_all_look_when_something_may_have_been_missed() -> None:
 
 
 def test_who_looks_anyway_need_not_be_told_to() -> None:
-    """But an end that was told is not forgotten."""
+    """An end that was reported is not forgotten."""
     waitlist = Waitlist("q")
     one, other = watch(waitlist, "a"), watch(waitlist, "b")
     waitlist.take(said('{"at": 1, "ids": ["b"]}', state="anew"))

@@ -25,7 +25,7 @@ from tests.unit.core.test_roles import Hand, noted
 
 
 def flow_consumer(*sizes: int) -> FlowConsumer:
-    """One that has a step to take for jobs of these sizes."""
+    """Return a consumer with a step to take for jobs of these sizes."""
     flow = FlowOps("shop", "headrace", settings=QueueSettings(result_ttl=60))
     ops = flow.declare("a", [], [], {}).ops
     handler = HandlerSettings("shop/a", print, 10, Retry(), None, QueueSettings(), BytesCodec())
@@ -39,7 +39,7 @@ def flow_consumer(*sizes: int) -> FlowConsumer:
 
 
 def runs(effect: Any) -> list[list[str]]:
-    """The runs of the steps that are sent, script by script."""
+    """Return the runs of the sent steps, script by script."""
     assert isinstance(effect, Send)
     return [[key.rpartition(":")[2] for key in op.keys if ":flow:" in key] for op in effect.ops]
 

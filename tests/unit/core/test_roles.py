@@ -128,7 +128,7 @@ class Hand:
             return None
 
     def thrown(self, error: BaseException) -> Any:
-        """The next effect after the last one has failed."""
+        """Return the next effect after the last one has failed."""
         effect = self.role.throw(error)
         return effect if not isinstance(effect, Now) else self.go(self.now)
 
@@ -159,13 +159,13 @@ def grant(consumer: Consumer, *numbers: int) -> Grant:
 
 
 def settled(consumer: Consumer) -> list[tuple[str, ...]]:
-    """How the jobs end whose verdict is known."""
+    """Return the settlements of the jobs whose verdict is known."""
     effect = Hand(fetch(consumer)).go()
     return [op for op in sent(effect) if op[0] != "lease"] if isinstance(effect, Send) else []
 
 
 def limit(effect: Any) -> int:
-    """How many jobs the lease call of a `Send` asks for."""
+    """Return how many jobs the lease call of a `Send` asks for."""
     return int(next(op for op in sent(effect) if op[0] in {"lease", "lease_fair"})[2])
 
 
@@ -322,7 +322,7 @@ def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
 
 
 def test_a_quiet_worker_leases_nothing_behind_a_blocked_read() -> None:
-    """A job that the read under way brings goes back, and no other read begins until it is resumed."""
+    """A job of the read under way goes back, and no other read begins until a resume."""
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -447,7 +447,7 @@ def test_a_worker_declares_its_queue_once() -> None:
 
 
 def test_a_worker_declares_its_queue_before_it_leases() -> None:
-    """Else its first job may end before the history that it declares begins."""
+    """Otherwise its first job might end before the history that it declares."""
     consumer = make_consumer()
     consumer.registration.registered = consumer.registration.declared = False
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
@@ -577,7 +577,7 @@ def test_what_comes_behind_a_blocked_read_goes_back_while_nothing_runs() -> None
 
 
 def test_a_slot_that_becomes_free_as_others_are_given_back() -> None:
-    """The handler ends once its consumer is stuck, and before that has been told that it runs."""
+    """The handler ends when its consumer is stuck and not yet told that it runs."""
     consumer = make_consumer(concurrency=1)
     consumer.jobs.mean = START_WITHIN_S / 3
     hand = Hand(fetch(consumer))
@@ -798,7 +798,7 @@ def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
 
 
 def test_batches_of_one_value() -> None:
-    """A value that fills batches does not put off the batch of another."""
+    """A value that fills batches does not delay the batch of another."""
     consumer = make_consumer(concurrency=3, batch=True, max_size=2, max_wait=5.0, same=True, fair="tenant")
 
     def of(numbers: list[int], tenants: str) -> Grant:
@@ -975,7 +975,7 @@ def test_a_name_that_is_taken() -> None:
 
 
 def test_a_paused_queue_is_asked_no_more_than_an_empty_one() -> None:
-    """The reader waits on the wake stream only, and asks again when it rings, or after as long as ever."""
+    """The reader waits on the wake stream only. It asks again when a token comes, or after the usual time."""
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -1319,7 +1319,7 @@ def said(*texts: str, state: str = "on") -> Received:
 
 
 def hearing(*numbers: int) -> tuple[Consumer, Hand]:
-    """A worker that runs these jobs, and its ear."""
+    """Return a worker that runs these jobs, and the role that hears messages."""
     consumer = make_consumer(concurrency=5, lease=600.0)
     for number in numbers:
         held = make_held(consumer, number)
@@ -1344,7 +1344,7 @@ def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
 
 @pytest.mark.parametrize("heard", [said("*"), said(state="anew"), said("5-0", "*")])
 def test_everything_is_asked_about(heard: Received) -> None:
-    """After a deletion, and when we have not listened for a while."""
+    """All jobs are asked about after a deletion, and after a while without a subscription."""
     consumer, hand = hearing(1, 2)
     hand.go()
     assert sent(hand.go(heard)) == [("renew", consumer.name, "", "0", "1-0", "1", "2-0", "1")]

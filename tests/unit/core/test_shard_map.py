@@ -27,7 +27,7 @@ KEYS = [f"k{number}" for number in range(20)]
 
 
 def shards(*before: Table) -> ShardMap:
-    """A map that has read these tables."""
+    """Return a map that has read these tables."""
     known = ShardMap(Ops(Keys.of("q"), QueueSettings(shards=2)))
     for one in before:
         answered(known.look(), one)
@@ -45,7 +45,7 @@ def answered(call: Any, found: Table | None) -> Any:
 
 
 def uses(known: ShardMap) -> list[Callable[[], Any]]:
-    """The ways to a shard."""
+    """Return the ways to a shard."""
     return [
         lambda: [known.of(key) for key in KEYS],
         lambda: [known.of(None) for _ in KEYS],
@@ -76,7 +76,7 @@ def test_what_is_between_two_tables_is_seen_by_nobody(use: int, monkeypatch: pyt
 
 
 def test_an_answer_to_an_earlier_question_replaces_no_later_one() -> None:
-    """Its thread has slept meanwhile. So a thread that has read the table goes on with no older one."""
+    """Its thread slept meanwhile. A thread that has read a table goes on with no older one."""
     known = shards(FIRST)
     late: Any = known.look()
     next(late)
@@ -118,7 +118,7 @@ def test_a_change_is_of_the_table_that_its_caller_has_seen() -> None:
 
 
 def scanned(known: ShardMap) -> None:
-    """Look for a table where there is none, but shards of another one."""
+    """Look for a missing table where shards of another one exist."""
     call: Any = known.look()
     next(call)
     effect = call.send([{}])

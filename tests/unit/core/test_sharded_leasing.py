@@ -20,7 +20,7 @@ WITHIN_S = 2.0
 
 
 def test_calls_at_once_ask_every_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each begins with another shard, and none passes one over because the others begin meanwhile."""
+    """Each call begins with another shard, and skips none because other calls begin meanwhile."""
 
     def lease(self: DirectLeaser, *_: Any) -> Any:
         yield self.ops.keys.shard
@@ -81,7 +81,7 @@ class Asked:
 
 
 def failed(outcome: str) -> Exception:
-    """The error of a call that was tried as long as it might."""
+    """Return the error of a call that was tried for its whole time."""
     error = ConnectionError(outcome)
     error.outcome = outcome  # type: ignore[attr-defined]
     return error
@@ -94,7 +94,7 @@ def test_a_shard_that_does_not_answer_keeps_none_waiting(monkeypatch: pytest.Mon
 
 
 def test_it_has_its_time_where_there_is_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be slow, and have the only job."""
+    """A slow shard may have the only job."""
     asked = Asked(monkeypatch, [failed("unknown"), "a"], [[]], [[]])
     assert asked.lease() == ["a"]
     assert asked.asked[-1] == (0, WITHIN_S - SOON_S)

@@ -54,7 +54,7 @@ def make_consumers(number: int) -> list[Consumer]:
 
 
 def queues(effect: Any) -> list[str]:
-    """The queues that a blocked read waits for."""
+    """Return the queues that a blocked read waits for."""
     assert isinstance(effect, BlockAmong)
     return sorted({key.split(":")[2].removeprefix("g/") for key in effect.keys})
 
@@ -178,7 +178,7 @@ def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
 
 
 def test_what_comes_to_wait_beside_several_long_reads_shares_a_short_one() -> None:
-    """Each of the long ones covers its part, as long as it lasts."""
+    """Each of the long reads covers its part for as long as it lasts."""
     consumers = make_consumers(4)
     shared = SharedRead(consumers)
     first, second = (Hand(wait_for_all(shared, part)) for part in (consumers[:2], consumers[2:]))
@@ -333,7 +333,7 @@ def test_what_others_tell_ends_the_calm_at_once() -> None:
 
 
 def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
-    """It is asked again at the next look, which follows soon."""
+    """The call to rest is repeated at the next look, which follows soon."""
     worker, (consumer,) = resting()
     beating, keeping, fetching = Hand(beat(worker, [consumer])), Hand(reclaim(worker)), Hand(fetch(consumer))
     fetching.go()
@@ -372,7 +372,7 @@ def test_which_do_not_rest(what: str) -> None:
 
 
 def test_what_other_readers_have_left_is_looked_for_where_all_rest() -> None:
-    """Now and then, in place of the looks."""
+    """The look happens now and then, in place of the usual ones."""
     consumers = make_consumers(3)
     for consumer in consumers[:2]:
         consumer.idle.all_idle = True
@@ -395,7 +395,7 @@ def test_so_many_queues_take_few_calls_a_second() -> None:
 
 
 def swept(role: Hand, answer: Reclaimed) -> list[int]:
-    """The sweeps of one round, by the number in each round trip."""
+    """Return the sweeps of one round by the number in each round trip."""
     sizes: list[int] = []
     effect = role.go()
     while not isinstance(effect, Sleep):

@@ -43,19 +43,19 @@ class One:
     leases: bool = True
 
     def may_lease(self) -> bool:
-        """Whether it may send lease calls."""
+        """Tell whether it may send lease calls."""
         return self.leases
 
     def ahead(self) -> int:
-        """How many jobs may be leased before slots are free."""
+        """Return how many jobs may be leased before slots are free."""
         return min(1000, self.starts_within(0.05))
 
     def starts_within(self, seconds: float) -> int:
-        """How many jobs will start."""
+        """Return how many jobs will start."""
         return int(self.a_second * seconds)
 
     def free(self) -> int:
-        """How many slots are left."""
+        """Return how many slots are left."""
         return self.left
 
 
@@ -149,7 +149,7 @@ def test_no_slots_are_kept_for_a_batch_from_a_node_out_of_reach(members: list[An
 
 
 def test_they_take_turns(members: list[Any]) -> None:
-    """One that got none is the first to have the next, and for each in front one is kept."""
+    """A consumer that got none is the next, and one slot is kept for each in front of it."""
     slots = SharedSlots(members)
     a, b, c = members
     assert [slots.share(one, 0) for one in (b, c)] == [0, 0]
@@ -187,7 +187,7 @@ def test_an_end_frees_those_that_were_saturated(members: list[Any]) -> None:
 
 @pytest.fixture
 def crowd() -> list[Any]:
-    """Shards of quick jobs, each with a backlog."""
+    """Return shards of quick jobs, each with a backlog."""
     return [One(a_second=1_000_000, leasing=Leasing(backlog=True, asked_at=100.0)) for _ in range(6)]
 
 

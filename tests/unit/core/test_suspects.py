@@ -24,7 +24,7 @@ class One:
     leasing: Any = field(factory=lambda: SimpleNamespace(available=False, asking=0))
 
     def kept(self) -> list[Any]:
-        """All that it holds."""
+        """Return all jobs that it holds."""
         return self.held
 
     def give_back(self, units: Sequence[Sequence[Any]]) -> None:
@@ -44,7 +44,7 @@ class Play:
         self.woken: list[Wake] = []
 
     def run(self, role: Any) -> Any:
-        """Run it to its end."""
+        """Run a call to its end."""
         answer = None
         try:
             while True:
@@ -60,7 +60,7 @@ class Play:
         return len(self.run(admitted(one, fresh)))  # type: ignore[arg-type]
 
     def free(self) -> list[bool]:
-        """Which of the two may lease."""
+        """Return which of the two may lease."""
         return [not self.suspects.bar(one) for one in (self.a, self.b)]  # type: ignore[arg-type]
 
 

@@ -252,7 +252,7 @@ def test_a_group_of_exceptions_is_named_with_its_causes() -> None:
     ],
 )
 def test_verdicts_come_whole_out_of_another_process(error: Exception) -> None:
-    """A handler may run its work there."""
+    """A handler may do its work in another process."""
     twin = pickle.loads(pickle.dumps(error))
     assert type(twin) is type(error)
     assert str(twin) == str(error)
@@ -274,7 +274,7 @@ def test_a_verdict_that_is_returned_is_as_if_raised(verdict: Exception) -> None:
     [(Release, Release), (RetryLater, RetryLater), (Complete, Complete), (DeadLetter, TypeError)],
 )
 def test_a_class_that_is_returned_is_as_if_raised(returned: type, expected: type) -> None:
-    """`raise DeadLetter` lacks its reason as well."""
+    """`raise DeadLetter` also has no reason."""
     assert type(returned_verdict(returned)) is expected
 
 

@@ -16,7 +16,7 @@ from tests.support.awaiting import PATIENCE
 
 @pytest.fixture
 def restless() -> Iterator[None]:
-    """Have threads take turns after each step, nearly."""
+    """Let threads take turns after nearly each step."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -42,7 +42,7 @@ def test_a_bell_that_many_ring_is_heard() -> None:
 
 
 def test_to_ring_a_bell_at_the_same_moment_is_no_error() -> None:
-    """Another thread rings between the look at the lock and its release."""
+    """Another thread sets the event between the look at the lock and its release."""
 
     class Late:
         def locked(self) -> bool:

@@ -1,4 +1,4 @@
-"""The pages of the benches are made of the figures that are kept, and the peers are known wherever one is named."""
+"""The pages of the benches are made of the stored figures. Each peer is known wherever one is named."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SAID_OF_ALL = {"--help", "--version", "--url", "--namespace", "--json", "--jsonl
 
 
 def commands(group: Any, before: str = "headrace") -> Iterator[tuple[str, Any]]:
-    """Every command that there is, by all of its words."""
+    """Return every command by all of its words."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, f"{before} {name}")

@@ -41,13 +41,13 @@ def code(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of *page*'s headings, as GitHub makes them."""
+    """Return the anchors of *page*'s headings as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def script_of(name: str) -> ModuleType:
-    """A script of docs/, which is no package."""
+    """Import a script of docs/, which is in no package."""
     spec = spec_from_file_location(f"headrace_docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

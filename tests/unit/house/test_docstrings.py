@@ -53,7 +53,7 @@ MORE = {
 
 
 def flat(text: str) -> str:
-    """A text without the ends of its lines."""
+    """Return a text without the ends of its lines."""
     return " ".join(text.split())
 
 
@@ -67,7 +67,7 @@ def for_asyncio(place: str, text: str) -> str:
 
 
 def documented() -> Iterator[tuple[str, str, str]]:
-    """(place, text for threads, text for asyncio) of each class, and of each method that is its own in each colour."""
+    """Yield (place, text for threads, text for asyncio) of each class, and of each method that differs by colour."""
     for kind, twin in BY_HAND:
         yield f"{kind.__name__}.", kind.__doc__ or "", twin.__doc__ or ""
         for name, method in inspect.getmembers(kind, callable):
@@ -118,7 +118,7 @@ def test_a_signature_names_what_is_taken(place: str, verb: Callable[..., object]
 
 
 def spelled() -> Iterator[tuple[Callable[..., object], type]]:
-    """The public functions that take the keys of a `TypedDict`."""
+    """Yield the public functions that take the keys of a `TypedDict`."""
     for _, verb in verbs():
         if (options := verb.__annotations__.get("options", verb.__annotations__.get("conditions"))) is not None:
             yield verb, vars(inspect.getmodule(verb))[str(options).removeprefix("Unpack[").removesuffix("]")]

@@ -39,7 +39,7 @@ NAMED = {  # the tests of rows that have no code, or several
 
 
 def table(heading: str) -> list[list[str]]:
-    """The cells of the one table under *heading*."""
+    """Return the cells of the one table under *heading*."""
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
@@ -66,7 +66,7 @@ def test_every_row_says_what_happens_in_the_same_words() -> None:
 
 
 def answered(reply: str) -> exceptions.RedisError:
-    """The exception that redis-py makes of an error reply."""
+    """Return the exception that redis-py makes of an error reply."""
     error: exceptions.RedisError = BaseParser.parse_error(reply)
     return error
 
@@ -74,7 +74,7 @@ def answered(reply: str) -> exceptions.RedisError:
 @each("code", CODES)
 @each("form", ["{}", "ERR Error running script (call to f_1): @user_script:12: {}"], ids=["", "6.2"])
 def test_codes_are_waited_out_as_the_page_says(code: str, form: str) -> None:
-    """Also where they come out of a script of Redis 6.2, which wraps them."""
+    """Scripts of Redis 6.2 wrap them."""
     error = answered(form.format(f"{code} 1 127.0.0.1:1"))  # the shape that MOVED and ASK have
     assert retrying.heals(error) is CODES[code].startswith("waited out")
 

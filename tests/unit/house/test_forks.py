@@ -42,7 +42,7 @@ def made(source: str) -> set[str]:
 
 
 def test_every_lock_is_in_the_list() -> None:
-    """Programs of the command line aside, which fork nothing that uses them."""
+    """Programs of the command line are left out, because they fork nothing that uses them."""
     paths = [path for path in SOURCES.rglob("*.py") if "cli" not in path.parts]
     by_themselves = {str(path.relative_to(SOURCES)) for path in paths if made(path.read_text("utf-8"))}
     assert by_themselves <= ELSEWHERE.keys()
@@ -103,7 +103,7 @@ os._exit(0)
 
 
 def test_a_child_finds_every_lock_free() -> None:
-    """Another thread of its parent has them all."""
+    """Another thread of its parent holds all of them."""
     ended = subprocess.run(
         [sys.executable, "-c", HELD, "redis://127.0.0.1:1"], capture_output=True, text=True, timeout=120, check=True
     )
@@ -169,6 +169,6 @@ os._exit(0)
 
 
 def test_a_child_waits_for_no_search_of_its_parent() -> None:
-    """A map is learnt by a thread, which a fork does not take with it."""
+    """A thread learns the map, and a fork does not copy it."""
     ended = subprocess.run([sys.executable, "-c", SEARCHED], capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout.strip() == "0"

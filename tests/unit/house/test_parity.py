@@ -65,7 +65,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def names(kind: type) -> set[str]:
-    """The public methods of a class."""
+    """Return the public methods of a class."""
     return {name for name, member in inspect.getmembers(kind, callable) if not name.startswith("_")}
 
 
@@ -76,7 +76,7 @@ def methods() -> Iterator[tuple[type, type, str]]:
 
 
 def same(text: object) -> str:
-    """An annotation, or a line of code, as the other colour writes it."""
+    """Return an annotation or a line of code in the other colour."""
     plain = str(text).replace("redis.asyncio", "redis").replace("headrace._net.aio", "headrace._net.sync")
     plain = plain.replace("asyncio.sleep", "time.sleep")
     plain = re.sub(r"^Awaitable\[(\w+)\]$", r"\1", plain)  # a method that gives a future, or a coroutine of another

@@ -17,7 +17,7 @@ from tests.support.facts import each
 
 
 def edits() -> Iterator[tuple[str, str, str, str]]:
-    """(bug, script, text, planted text)."""
+    """Yield (bug, script, text, planted text)."""
     for script_name, old, new in chaos.COUNTED:
         yield "counted", script_name, old, new
     for bug, mutant in chaos.MUTANTS.items():

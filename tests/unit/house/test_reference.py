@@ -40,7 +40,7 @@ def page(name: str) -> str:
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """The cells of all tables between *heading* and the next one of any level, without the heads of the tables."""
+    """Return the cells of all tables between *heading* and the next one, without the heads of the tables."""
     section = re.split(r"^#+ ", text.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     heads = [number for number, line in enumerate(lines) if line.startswith("|---")]
@@ -63,7 +63,7 @@ SETTINGS = page("reference/settings.md")
 
 
 def agrees(cell: str, default: object) -> bool:
-    """Whether the cell of a default says the same as the code."""
+    """Tell whether the cell of a default says the same as the code."""
     if default is None:
         return cell in {"none", "`None`", "random", "for ever"}
     if isinstance(default, (bool, str)):
@@ -149,7 +149,7 @@ def test_the_batch_sizes_are_the_code_s() -> None:
 
 
 def section(kind: type, heading: str) -> str:
-    """The section of the API on a class, or on a method of one, as its page has it."""
+    """Return the section of the API's page on a class or a method."""
     found = [text for text in SECTIONS if text.startswith(f"{heading}\n")]
     assert len(found) == 1, f"{heading}: {len(found)} sections"
     assert kind.__doc__
@@ -299,7 +299,7 @@ def test_design_has_the_layers_that_are_checked() -> None:
 
 
 def drawn(picture: str) -> set[str]:
-    """The names in the boxes of a drawing."""
+    """Return the names in the boxes of a drawing."""
     boxes = re.findall(r'class="name"[^>]*>([^<]+)<', (DOCS / "pictures" / picture).read_text("utf-8"))
     return {name for box in boxes for name in box.split(", ")}
 

@@ -68,7 +68,7 @@ def test_each_case_on_the_newest_server_is_in_one_ring(folder: str, axes: Sequen
 
 
 def test_guests_run_when_they_are_named() -> None:
-    """Their folders are there, and the command that CI calls names them all."""
+    """The folders exist, and the command of CI names them all."""
     tests = Path(__file__).parents[2]
     config = tomllib.loads((tests.parent / "pyproject.toml").read_text("utf-8"))
     command = config["tool"]["poe"]["tasks"]["guests"]["cmd"].split()

@@ -1,4 +1,5 @@
-"""The words of the code: docstrings begin with a verb or a noun, programs are no persons, constants say their unit.
+"""The words of the code. Docstrings begin with a verb or a noun, programs are no persons, and constants say their
+unit.
 
 What a word means is in docs/reference/glossary.md; whether a sentence is true, only a reader can tell.
 """

@@ -17,7 +17,7 @@ from headrace.inspect import Repairs
 
 
 def test_a_job_is_frozen() -> None:
-    """However it was made."""
+    """A job is frozen in every way of making it."""
     given = ("i", b"x", "q", NO_HEADERS, 2, 1.5)
     for job in (Job(*given), make_job(*given)):
         assert (job.id, job.payload, job.queue, job.headers, job.attempt, job.enqueued_at) == given

@@ -58,7 +58,7 @@ def test_reasons_are_as_programs_make_them() -> None:
 def test_a_table_on_a_terminal(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other programs read the reason as it is."""
+    """Other programs get the reason unchanged."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     monkeypatch.setenv("COLUMNS", "40")
     output.show(("id", "reason"), [("a", UNHANDLED)])

@@ -58,7 +58,7 @@ def test_what_are_no_seconds(value: Any, options: dict[str, Any], error: type[Ex
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0, 0), (1e-9, 1), (0.001, 1), (0.0011, 2), (1, 1000), (1.5, 1500)])
 def test_millis_round_up(seconds: float, expected: int) -> None:
-    """0 often means for ever."""
+    """A 0 often means for ever."""
     assert checks.millis(seconds) == expected
 
 
@@ -124,7 +124,7 @@ def test_what_is_no_delay(value: Any, error: type[Exception]) -> None:
 
 
 def test_headers_stay_in_order() -> None:
-    """So that entries of one queue share their field list, and are cheap."""
+    """Entries of one queue then share their field list, which saves memory."""
     assert checks.headers(None) == checks.headers({}) == []
     assert checks.headers({"b": "1", "a": "", "traceparent": "ä"}) == ["b", "1", "a", "", "traceparent", "ä"]
     assert checks.headers(MappingProxyType({"a": "b"})) == ["a", "b"]

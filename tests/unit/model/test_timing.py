@@ -16,7 +16,7 @@ NEW_YORK = "America/New_York"
 
 
 def ms(text: str) -> int:
-    """A moment in ISO form, UTC."""
+    """Return a time in ISO form, UTC."""
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_policy() -> None:
 
 
 def test_an_interval_does_not_drift() -> None:
-    """However late each tick is taken in."""
+    """The tick may be enqueued late."""
     timing = Timing.of(0.3, None, None)
     due, seen = 1000, []
     for late in (0, 7, 299, 1, 120):
@@ -116,7 +116,7 @@ def test_cron() -> None:
 
 
 def test_a_time_of_day_stays_what_it_is_there() -> None:
-    """Nine in the morning is nine in the morning, in summer and in winter."""
+    """Nine in the morning stays nine in the morning, in summer and in winter."""
     assert ticks("0 9 * * *", BERLIN, "2026-03-28T00:00", 2) == ["03-28 08:00", "03-29 07:00"]
     assert ticks("0 9 * * *", BERLIN, "2026-10-24T00:00", 2) == ["10-24 07:00", "10-25 08:00"]
     assert ticks("0 9 * * *", NEW_YORK, "2026-03-07T00:00", 2) == ["03-07 14:00", "03-08 13:00"]
@@ -145,7 +145,7 @@ def test_clocks_go_back() -> None:
 @pytest.mark.parametrize("cron", ["30 2 * * *", "0,30 1-3 * * *", "15 * * * *", "*/7 * * * *", "0 0 1 * *"])
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, "Australia/Lord_Howe", "UTC"])
 def test_ticks_only_go_on(cron: str, zone: str) -> None:
-    """Wherever one asks from, the next tick is later, and the same one until it has passed."""
+    """The next tick is later than any given time, and the same one until it has passed."""
     timing = Timing.of(None, cron, zone)
     for day in ("2026-03-08", "2026-03-29", "2026-04-05", "2026-10-04", "2026-10-25", "2026-11-01"):
         start = ms(f"{day}T00:00") - 36_000_000
@@ -169,7 +169,7 @@ def test_cron_ticks_that_were_missed() -> None:
 
 
 def test_a_year_of_minutes_is_no_work() -> None:
-    """Only the latest are looked for."""
+    """Only the latest ticks are computed."""
     timing = Timing.of(None, "* * * * *", BERLIN)
     now = ms("2027-01-01T00:00:30")
     assert timing.passed(ms("2026-01-01T00:00"), now) == [ms("2027-01-01T00:00")]
@@ -182,7 +182,7 @@ def test_a_year_of_minutes_is_no_work() -> None:
 
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
 def test_on_time(missed: str) -> None:
-    """A moment late is on time, under every policy."""
+    """A tick that is a moment late is on time under every policy."""
     timing = Timing.of(3600, None, None)
     for late in (0, 1500, MISSED_GRACE_MS):
         assert decide(timing, missed, 5000, 5000 + late) == ([5000], 3_605_000)

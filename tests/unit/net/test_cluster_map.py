@@ -15,7 +15,7 @@ NODES: list[Node] = [("a", 1), ("b", 2), ("c", 3)]
 
 
 def told(epoch: int | None, *names: str, served: int = SLOTS) -> list[Any]:
-    """Make the answers of a node, by which these serve so many slots, in equal ranges."""
+    """Return the answers of a node that says these nodes serve so many slots in equal ranges."""
     rows = [
         [at * served // len(names), (at + 1) * served // len(names) - 1, [name.encode(), 1, f"id-{name}".encode()]]
         for at, name in enumerate(names)
@@ -29,7 +29,7 @@ RIGHT = told(7, "a", "b", "c")
 
 @pytest.fixture
 def slots() -> Slots:
-    """A map that is known."""
+    """Return a known map."""
     found = Slots(NODES)
     assert MapSearch(found).take(NODES[0], RIGHT)
     return found

@@ -12,7 +12,7 @@ from headrace._net.aio.pool import AsyncCombiner
 
 
 class Instant:
-    """Connections of a server that has answered as soon as it is asked."""
+    """Connections to a server that answers at once."""
 
     timeout = 60.0
 

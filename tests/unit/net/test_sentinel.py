@@ -20,7 +20,7 @@ OLD, NEW = Report(4, ("a", 1)), Report(5, ("b", 1))
 
 
 def told(*reports: tuple[int, Report | None]) -> Watch:
-    """A watch that was told these, each by a Sentinel of that number."""
+    """Return a watch that was told these, each by a Sentinel of that number."""
     watch = Watch("primary", dict.fromkeys(SENTINELS), 0, None)
     for number, report in reports:
         watch._take(SENTINELS[number], report)
@@ -62,7 +62,7 @@ def client(module: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("colour", [Executor, AsyncExecutor])
 def test_settings_of_a_client(colour: Any) -> None:
-    """Those of TLS, too. All executors share a watch."""
+    """The settings include TLS. All executors share a watch."""
     module: Any = redis if colour is Executor else redis.asyncio
     pool = colour(client=client(module, ssl=True, ssl_check_hostname=False, db=3)).pool
     made = pool.make_connection()

@@ -15,7 +15,7 @@ SHORT_S = 0.05
 
 
 class Connection:
-    """A connection of redis-py's, as far as a watchdog looks at it."""
+    """The attributes of redis-py's connection that a watchdog uses."""
 
     def __init__(self, writer: Any = None) -> None:
         self._writer = writer
@@ -23,7 +23,7 @@ class Connection:
 
 @asynccontextmanager
 async def connection() -> AsyncIterator[tuple[Connection, asyncio.StreamReader]]:
-    """A connection to somebody who says nothing."""
+    """Return a connection to a silent peer."""
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     with theirs:
@@ -53,14 +53,14 @@ async def bitten(watchdog: Watchdog) -> None:
 
 
 async def bitten_again(watchdog: Watchdog) -> None:
-    """Also after a while in which there was nothing to watch."""
+    """It cuts again after a while without a watched connection."""
     await bitten(watchdog)
     await asyncio.sleep(2 * SHORT_S)
     await bitten(watchdog)
 
 
 def test_it_cuts_what_takes_too_long_on_every_loop_anew() -> None:
-    """Also if the loop before has ended with its timer set."""
+    """This holds after a loop that ended with its timer set."""
     watchdog = Watchdog(SHORT_S)
     for _ in range(3):
         asyncio.run(bitten_again(watchdog))

@@ -50,7 +50,7 @@ def test_other_types_are_refused() -> None:
 
 
 def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None:
-    """The history is asked for before and after."""
+    """The history is read before and after the call."""
     durability = DurabilityWait(BOTH)
     waits = [pack(("WAIT", 2, 2000)), pack(("WAITAOF", 1, 0, 2000))]
     assert durability.wrapped([b"call"], None) == [ASK, b"call", *waits, ASK]

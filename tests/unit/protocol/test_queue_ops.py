@@ -148,7 +148,7 @@ def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
 
 @each(("block", "ms"), [(0.0, 1), (0.0001, 1), (0.5, 500), (1.0, 1000)])
 def test_no_wait_is_for_ever(block: float, ms: int) -> None:
-    """BLOCK 0 would be."""
+    """BLOCK 0 would be for ever."""
     command = OPS.wait(block)
     assert command[command.index("BLOCK") + 1] == ms
     assert command[:4] == ("XREADGROUP", "GROUP", "workers", "idle")
@@ -262,7 +262,7 @@ def test_ids_are_checked(build: Any) -> None:
 
 
 def test_an_operation_is_pure() -> None:
-    """Made twice it is the same, and nothing is remembered."""
+    """Made twice, the operation is the same, and no state is kept."""
     for build in (
         lambda: OPS.complete([claim(1)]),
         lambda: OPS.enqueue([b"x"]),

@@ -23,14 +23,14 @@ NOW = 1_700_000_000_000
 
 
 def decoded(reply: Any) -> Any:
-    """A reply as a client with `decode_responses` gives it to `op.decode`."""
+    """Return a reply as a client with `decode_responses` gives it to `op.decode`."""
     if isinstance(reply, bytes):
         return reply.decode()
     return [decoded(item) for item in reply] if isinstance(reply, list) else reply
 
 
 def same(decode: Any, reply: Any) -> Any:
-    """The decoded value, which is the same from both kinds of client."""
+    """Return the decoded value, which must be the same for both kinds of client."""
     value = decode(reply)
     assert repr(decode(decoded(reply))) == repr(value)
     return value

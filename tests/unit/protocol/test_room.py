@@ -25,7 +25,7 @@ def shares(shards: int) -> frozenset[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 5, 6, 7, 1_000, 10**9, 10**12 + 1])
 def test_the_shares_are_equal_and_exact(most: int) -> None:
-    """Rounded up, though the ranges of shards differ by a key."""
+    """They are rounded up, though the ranges of shards differ by a key."""
     for shards in range(1, SHARDS_AT_MOST + 1):
         assert {room(most, share) for share in shares(shards)} == {-(-most // shards)}
 
@@ -58,7 +58,7 @@ def test_calls_of_a_shard_are_joined_by_one_maker() -> None:
 
 
 def test_a_round_begins_with_the_next_shard() -> None:
-    """It has each once, but those whose node does not answer, unless none does."""
+    """A round has each shard once. It leaves out those of silent nodes, unless all are silent."""
     whole = WholeOps(Keys.of("q"), QueueSettings(shards=6), None, "headrace", 6)  # type: ignore[arg-type]  # no payloads here
     shards = ShardMap(whole)
     rounds = [[ops.shard.number for ops in shards.round()] for _ in range(6)]

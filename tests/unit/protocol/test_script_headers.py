@@ -35,17 +35,17 @@ _DEFINED = re.compile(r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+
 
 @cache
 def read(name: str) -> str:
-    """The file of a script, or of a fragment."""
+    """Return the file of a script or a fragment."""
     return (FOLDER / f"{name}.lua").read_text("utf-8")
 
 
 def tail(keys: Sequence[str]) -> str:
-    """The name of the variable tail of keys, or ''."""
+    """Return the name of the variable tail of keys, or ''."""
     return keys[-1].removesuffix("...") if keys and keys[-1].endswith("...") else ""
 
 
 def code(text: str) -> str:
-    """Without comments."""
+    """Return a source without comments."""
     return re.sub(r"--[^\n]*", "", text)
 
 
@@ -54,7 +54,7 @@ KEYS_ONLY = {name for name in FEATURES if not code(read(f"features/{name}")).str
 
 
 def needs(text: str) -> set[str]:
-    """The fragments whose functions a text calls, or whose constants it reads, and does not define itself."""
+    """Return the fragments whose functions or constants a text uses and does not define."""
     own = set(re.findall(r"local (?:function )?(\w+)|^function (\w+\.\w+)", text, re.MULTILINE))
     used = set(re.findall(r"(?<![\w.:])(\w+(?:\.\w+)?)\(|\b([A-Z][A-Z_]{3,})\b(?!')", code(text)))
     names = {name for pair in used for name in pair if name} - {name for pair in own for name in pair}
@@ -70,7 +70,7 @@ def unnamed(text: str) -> list[str]:
 
 
 def defined(fragment: str) -> set[str]:
-    """The functions and constants of a fragment."""
+    """Return the functions and constants of a fragment."""
     return {name for pair in _DEFINED.findall(read(FRAGMENTS[fragment])) for name in pair if name}
 
 
@@ -151,7 +151,7 @@ def test_a_file_names_each_feature_whose_keys_it_uses(path: str) -> None:
 
 @each("path", FILES)
 def test_no_fragment_overwrites_a_key(path: str) -> None:
-    """A list under the name of a key was once given to Redis in place of it."""
+    """A list with the name of a key was once sent to Redis in place of the key."""
     written = {*re.findall(r"\bq\.(\w+)(?=[\w., ]* = )", code(read(path)))}
     assert not written & {key for name in NAMES for key in fixed(script(name).keys)}
 
@@ -163,13 +163,13 @@ def test_the_own_header_of_a_script_names_no_key_of_a_feature(name: str) -> None
 
 
 def by_hand(name: str) -> list[str]:
-    """The keys that a script puts into a table itself."""
+    """Return the keys that a script puts into a table itself."""
     keys = fixed(script(name).keys)
     return [key for key in re.findall(r"\b(\w+) = \1\b(?=[,}])", code(read(name))) if key in keys]
 
 
 def test_the_loader_makes_the_tables_of_keys() -> None:
-    """Scripts of fair queues, and a fast path that needs five keys, still do it by hand."""
+    """Scripts of fair queues, and a fast path that needs five keys, do it by hand."""
     fair = {"lease_fair", "line_up", "shares"}
     assert {name: by_hand(name) for name in NAMES if name not in fair and by_hand(name)} == {
         "complete": ["held", "slots", "settled", "stopped", "wake"]

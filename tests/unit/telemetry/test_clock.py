@@ -1,4 +1,4 @@
-"""Jumps of a server's clock, seen from here."""
+"""Jumps of a server's clock, as a client sees them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_clocks_that_drift() -> None:
 
 
 def test_replies_that_overtake_each_other_tell_no_second_jump() -> None:
-    """One that was on its way as another came may be from before the jump that the other has told."""
+    """An earlier reply that arrives late may be from before the jump that the other has shown."""
     clock = ServerClock()
     assert clock.jump(1000.0, 0.01, ours=0.0) == 0
     assert clock.jump(1021.0, 0.01, ours=1.0) == pytest.approx(20, abs=0.02)

@@ -9,7 +9,7 @@ from headrace.console.programs import Program, programs, versions_of
 def one(
     name: str, queue: str, pid: int = 0, *, host: str = "h", alive: bool = True, asked: str = "", at: float = 1.0
 ) -> WorkerState:
-    """A registration, with facts if there is a *pid*."""
+    """Return a registration, with facts if there is a *pid*."""
     facts = WorkerFacts(host, f"1.{pid}", "3.11", pid, int(at), 4, at) if pid else None
     return WorkerState(name, queue, 10.0 - pid, 20.0, 1, alive, facts, asked)
 

@@ -43,7 +43,7 @@ def test_attempts_on_one_axis() -> None:
 
 
 def test_a_running_job_began_at_its_first_step_at_the_latest() -> None:
-    """Its lease may have been renewed since it was delivered."""
+    """Its lease may have been renewed since its delivery."""
     step = Step("charge", "done", 1040.0, 1045.0, 1)
     assert told(drawn("leased", since=1090.0)) == [("Wait", "", "≤", 90.0), ("Attempt 1", "running", "≥", 10.0)]
     one = drawn("leased", since=1090.0, steps=(step,))
