@@ -92,7 +92,7 @@ def test_a_call_is_bounded_by_bytes(lua: Lua, place: str, sizes: list[int]) -> N
 
 
 def test_large_foreign_jobs_are_noticed(lua: Lua) -> None:
-    """No one announced their size. The first read returns at most 16 jobs, and later calls are bounded."""
+    """Their size was not recorded. The first read returns at most 16 jobs, and later calls are bounded."""
     for _ in range(40):
         lua.redis.xadd(lua.key("jobs"), {"data": "x" * 300_000})
     assert len(lua.lease("w", 250)[3]) == 2 * 16

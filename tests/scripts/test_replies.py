@@ -200,7 +200,7 @@ def test_complete(lua: Lua) -> None:
 
 
 def test_complete_first_wins(lua: Lua) -> None:
-    """Without a fence, the first caller completes the job, even a parked or foreign one."""
+    """Without a fence, the first caller completes the job, even if it is parked or leased to another worker."""
     a, b = lua.leased("a", "b")
     _park(lua, a, b)
     assert complete(lua, a) == [1]

@@ -449,7 +449,7 @@ def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
 
 @pytest.mark.parametrize("more", [1, 2, 3])
 def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server, more: int) -> None:
-    """The second cancellation releases all jobs at any moment. The worker ends and can be started again. After the last
+    """A second cancellation at any moment releases all jobs. The worker ends and can be started again. After the last
     waiter has left, it leaves an embedded server by itself.
     """
     worker = AsyncWorker(url=newest.url)

@@ -99,8 +99,8 @@ def test_another_process_may_have_it_by_then() -> None:
 
 
 def test_it_holds_up_others_for_a_bounded_time() -> None:
-    """A suspect waits for other jobs for one lease. It then runs alone for one lease, and for longer after more
-    deaths.
+    """A suspect holds up other jobs for one lease while it waits for them. While it runs, it does so for one lease at
+    first, and for longer after more deaths.
     """
     play = Play()
     assert play.leases(play.b, 0) == 1

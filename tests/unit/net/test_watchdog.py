@@ -32,7 +32,9 @@ async def connection() -> AsyncIterator[tuple[Connection, asyncio.StreamReader]]
 
 
 async def bitten(watchdog: Watchdog) -> None:
-    """Each watched connection is cut after its own time. A connection that was left or is watched again is not cut."""
+    """Each watched connection is cut after its own time. One that was left is not cut. One that is
+    watched again is cut later.
+    """
     async with connection() as (left, _), connection() as (slow, reader), connection() as (later, its):
         for one in (left, later):
             watchdog.watch(one)
