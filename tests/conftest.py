@@ -62,9 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return four processes a core. Tests often wait for leases, heartbeats and servers, and each process collects
-    all tests.
-    """
+    """Return four processes a core. Tests often wait for servers and time, and each process collects all tests."""
     return min(4 * (os.cpu_count() or 2), 32)
 
 
@@ -189,7 +187,6 @@ class Servers(ExitStack):
 
 
 def is_alone(server: Server) -> bool:
-    """Tell whether no other client is connected."""
     return bool(server.ask("CLIENT", "LIST").count(b"\n") == 1)
 
 
@@ -201,7 +198,6 @@ def is_alone_once_collected(server: Server) -> bool:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    """All servers of this test process."""
     with Servers() as servers:
         yield servers
 
@@ -233,14 +229,12 @@ def large(server: Server, pytestconfig: pytest.Config) -> bool:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[redis.Redis]:
-    """A plain client of `server`."""
     with server.client() as client:
         yield client
 
 
 @pytest.fixture(params=["sync", "async"])
 def colour(request: pytest.FixtureRequest) -> str:
-    """Both colours in turn."""
     return str(request.param)
 
 
@@ -260,7 +254,6 @@ def newest_connect(colour: str, newest: Server) -> Iterator[Connect]:
 
 @pytest.fixture
 def queue(connect: Connect) -> Any:
-    """The queue `q`."""
     return connect()
 
 

@@ -29,9 +29,7 @@ from tests.support.steps import somebody_waits
 
 @pytest.fixture
 def nowhere(colour: str) -> Iterator[Connect]:
-    """Return a maker of queues on a server that is not there. Every call of such a queue fails with a
-    ConnectionError.
-    """
+    """Return a maker of queues on a missing server. Every call of such a queue fails with a ConnectionError."""
     with Connect(colour, SimpleNamespace(url="unix:///nonexistent/socket", binary=binaries()[0])) as connect:
         yield connect
 

@@ -122,8 +122,6 @@ def working(**options: Any) -> Iterator[None]:
 
 
 def await_end(result: Any) -> Any:
-    """Wait until a task has ended."""
-
     def over() -> bool:
         result.refresh()
         return bool(result.is_finished)

@@ -33,7 +33,6 @@ class Slots:
     terms: dict[str, Any] = field(factory=lambda: {"path": ["tenant"], "keys": [], "limits": [["tenant", 5], ["", 50]]})
 
     def __call__(self, name: str, *args: Any, **more: Any) -> Any:
-        """Call a script."""
         return self.lua(name, *args, **more)
 
     def add(self, *tenants: str, ids: bool = True, fields: tuple[str, ...] = ()) -> None:
@@ -44,7 +43,6 @@ class Slots:
             self.lua("enqueue", "full", name, "", len(own), *own)
 
     def lease(self, limit: int = 10, worker: str = "w", *, ordered: bool = False) -> list[str]:
-        """Lease jobs and return their entries."""
         self.lua("declare_terms", "force", "", STRUCTURE, json.dumps({**self.terms, "rates": [], "words": {}}))
         order = ["headrace-key", 0, 1] if ordered else []
         args = ["", TERM, 70_000, 3, 1000, 0, "", 1, 1, 0, *order]
@@ -68,7 +66,6 @@ class Slots:
         self.lua.redis.zadd(self.lua.key("stopped"), {f"{lp('tenant')}{lp(tenant)} 0{1:016}0{lp(tenant)}": 0})
 
     def held(self) -> list[str]:
-        """Return the held entries."""
         return sorted(self.lua.redis.hkeys(self.lua.key("held")))
 
     def of(self, tenant: str) -> int:
@@ -81,7 +78,6 @@ class Slots:
         return [text for text in self.lua.redis.lrange(self.lua.key("settled"), 0, -1) if text[0] != "@"]
 
     def tokens(self) -> int:
-        """Return the number of wake tokens."""
         return int(self.lua.redis.xlen(self.lua.key("wake")))
 
     def law(self) -> None:
@@ -98,7 +94,6 @@ class Slots:
         return list(self.lua.redis.zrange(self.lua.key("lines"), 0, -1))
 
     def lined(self) -> dict[str, str]:
-        """Return the jobs in lines and their consumers."""
         return {entry: row[0] for entry, row in self.lua.holders().items() if row[0] in {"parked:new", "parked:front"}}
 
 

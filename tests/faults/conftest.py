@@ -12,7 +12,6 @@ from tests.support.servers import Binary, Server
 
 @pytest.fixture
 def own(binary: Binary) -> Iterator[Server]:
-    """Start a server for this test alone."""
     with Server(binary) as server:
         yield server
 

@@ -21,7 +21,6 @@ class Flows:
         self.queues: dict[str, Any] = {}
 
     def stage(self, name: str, **options: Any) -> None:
-        """Declare a stage, and open its queue."""
         self.flow.stage(name, **options)
         self.queues[name] = self.connect(f"shop/{name}")
 

@@ -80,7 +80,6 @@ class Node:
     """What `headrace protocol` printed."""
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """A command line."""
         return [str(self.binary), str(self.folder / program), *arguments]
 
     def run(self, program: str, *arguments: str) -> str:
@@ -103,9 +102,7 @@ class Agent(Started):
     """A Node process with a queue, which reads and writes lines."""
 
     def __call__(self, method: str, *args: Any) -> Any:
-        """Call a method of the queue and return its answer. Raises `AssertionError` with the error that the method
-        throws.
-        """
+        """Call a method of the queue and return its answer. Raises `AssertionError` with the method's error."""
         self.tell(method, *args)
         return self.answer()
 
@@ -125,7 +122,6 @@ class Agent(Started):
         return answer["ok"]
 
     def crash(self) -> None:
-        """Kill it, like a power cut."""
         self.tell("crash")
         self.wait(PATIENCE)
 
@@ -153,7 +149,6 @@ def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def agents(node: Node) -> Iterator[Agents]:
-    """Starts agents."""
     with ExitStack() as stack:
         yield lambda *args, **settings: stack.enter_context(node.agent(*args, **settings))
 

@@ -83,7 +83,6 @@ class Lua:
         return self("lease", worker, limit, args[0], TERM, ttl, most, args[1], args[2], **options)
 
     def leased(self, *payloads: str, worker: str = "w", **options: Any) -> list[str]:
-        """Enqueue and lease jobs, and return the entries."""
         entries = self.add(*payloads)
         self.lease(worker, **options)
         return entries
@@ -173,5 +172,4 @@ def lua(server: Server, protocol: int) -> Iterator[Lua]:
 
 @pytest.fixture
 def script_names() -> list[str]:
-    """Every script of the package."""
     return sorted(Path(str(path)).stem for path in (files("headrace") / "lua").iterdir() if str(path).endswith(".lua"))

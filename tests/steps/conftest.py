@@ -22,7 +22,6 @@ class Runs:
     lua: Lua
 
     def __call__(self, name: str, *args: Any, **more: Any) -> Any:
-        """Call a script."""
         return self.lua(name, *args, **more)
 
     def begin(self, id: str = "i", *fields: str) -> str:
@@ -32,7 +31,6 @@ class Runs:
         return self.lease(ordered="headrace-key" in fields)
 
     def lease(self, *, ordered: bool = False) -> str:
-        """Lease one job and return its entry."""
         order = ["headrace-key", 0, 1] if ordered else []
         taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", 1, *order)
         rows = [*(row[0] for row in taken[2]), *taken[3][:1]]
@@ -40,7 +38,6 @@ class Runs:
         return str(rows[0])
 
     def leases_nothing(self) -> bool:
-        """Tell whether no job can be leased now."""
         taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "")
         return taken[2] == taken[3] == []
 
@@ -59,12 +56,10 @@ class Runs:
         until(lambda: self.ms() > now, "another ms")
 
     def ms(self) -> int:
-        """Return the server's clock in ms."""
         seconds, micros = self.lua.redis.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
     def wait(self, entry: str, name: str, kind: str, due: str, id: str = "i") -> Any:
-        """Record a sleep or wait."""
         return self.lua("wait", "w", entry, self.count(entry), id, "", name, kind, due, 1, "")
 
     def suspend(self, entry: str, name: str, kind: str, due: str, id: str = "i", release_key: int = 0) -> Any:
@@ -100,7 +95,6 @@ class Runs:
         assert self.lua("dead_letter", "w", 1000, entry, self.count(entry), "why") == [1]
 
     def names(self, id: str = "i", queue: str = "q") -> list[str]:
-        """Return the names of a run's records."""
         return [row[0] for row in self.lua("steps", id, "")]
 
     def letter(self, id: str = "i") -> str:

@@ -138,7 +138,6 @@ class Cluster(ExitStack):
         return list(chain.from_iterable(found.values()))
 
     def replica_of(self, master: Server) -> Server:
-        """Return a node that follows *master*."""
         return next(
             node
             for node in self.nodes
@@ -152,7 +151,6 @@ class Cluster(ExitStack):
 
     @property
     def primaries(self) -> list[Server]:
-        """The nodes that serve slots now."""
         owners = set(self.slots())
         return [node for node in self.nodes if node in owners]
 
@@ -190,7 +188,6 @@ class Cluster(ExitStack):
 
 
 def slot_of(group: str) -> int:
-    """Return the slot of a group's keys."""
     return int(key_slot(group.encode()))
 
 
@@ -216,7 +213,6 @@ class Anywhere(redis.Redis):
         return MERGED.get(str(args[0]).upper(), first)(replies)
 
     def scan_iter(self, *args: Any, **options: Any) -> Any:
-        """Yield the keys of all nodes."""
         return chain.from_iterable(client.scan_iter(*args, **options) for client in self._clients)
 
     def pipeline(self, *args: Any, **options: Any) -> Any:
@@ -224,7 +220,6 @@ class Anywhere(redis.Redis):
         return self.client_of("q").pipeline(*args, **options)
 
     def close(self) -> None:
-        """Close the clients of all nodes."""
         for client in self._clients:
             client.close()
 
@@ -235,7 +230,6 @@ SCRIPTS = {"EVAL", "EVALSHA"}  # a script, and the number of keys, come before t
 
 
 def key_of(words: Sequence[str]) -> str | None:
-    """Return the first key of a command."""
     words = [*words[0].upper().split(), *words[1:]]
     if words[0] in KEYLESS:
         return None

@@ -117,7 +117,6 @@ class Connect(ExitStack):
         return made
 
     def client(self, **options: Any) -> Any:
-        """Make a client of redis-py's for the server."""
         client = self.wrap(self.redis.Redis(unix_socket_path=self.server.path, **options))
         self.callback(client.close if self._runner is None else client.aclose)
         return client

@@ -30,8 +30,6 @@ KINDS = ["threads", "tasks", "plain"]
 
 
 def blocking(body: Body) -> Body:
-    """Make *body* a plain function."""
-
     def handler(argument: Any) -> Any:
         steps = body(argument)
         if not isinstance(steps, Generator):
@@ -57,8 +55,6 @@ def blocking(body: Body) -> Body:
 
 
 def coroutine(body: Body) -> Body:
-    """Make *body* an async function."""
-
     async def handler(argument: Any) -> Any:
         steps = body(argument)
         if not isinstance(steps, Generator):
@@ -94,11 +90,9 @@ class Running(ExitStack):
         self._adapt = coroutine if kind == "tasks" else blocking
 
     def handler(self, queue: str, **options: Any) -> Callable[[Body], Body]:
-        """Register a body like the worker's `handler`."""
         return self._registers(self.worker.handler(queue, **options))
 
     def batch_handler(self, queue: str, **options: Any) -> Callable[[Body], Body]:
-        """Register a body like the worker's `batch_handler`."""
         return self._registers(self.worker.batch_handler(queue, **options))
 
     def _registers(self, register: Callable[[Body], Body]) -> Callable[[Body], Body]:
@@ -124,7 +118,6 @@ class Running(ExitStack):
             self.push(stack.pop_all())
 
     def stop(self, *, wait: bool = True) -> None:
-        """Stop it like the worker's `stop`."""
         if self.kind == "threads":
             self.worker.stop(wait)
         else:
@@ -165,9 +158,7 @@ class Recorder:
                 self.ended.append(what)
 
     def await_started(self, number: int) -> None:
-        """Wait until so many have started."""
         until(lambda: len(self.started) >= number, f"{len(self.started)} of {number} have started")
 
     def await_ended(self, number: int) -> None:
-        """Wait until so many have ended."""
         until(lambda: len(self.ended) >= number, f"{len(self.ended)} of {number} have ended")

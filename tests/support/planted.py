@@ -58,7 +58,6 @@ def check(test: Callable[..., object], given: Mapping[str, object]) -> None:
 
 
 def plant_scripts(monkeypatch: pytest.MonkeyPatch, edits: Sequence[Edit]) -> None:
-    """Let all operations use scripts with these edits."""
     changed = planted(edits)
     for room in ROOMS:
         monkeypatch.setattr(room, "script", changed)

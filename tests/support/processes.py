@@ -30,7 +30,6 @@ CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio", "tests.chaos.actors
 
 
 def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], handler_options: dict[str, Any]) -> None:
-    """Run a worker process."""
     worker: Any = Worker(url=url, **worker_options) if kind == "threads" else AsyncWorker(url=url, **worker_options)
 
     def note(event: str, job: Job | None = None) -> None:
@@ -105,16 +104,13 @@ class Processes(ExitStack):
         return process
 
     def notes(self, event: str, **wanted: Any) -> list[Note]:
-        """Read all notes, in order."""
         path = self.folder / "log"
         rows = [Note(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
         return [row for row in rows if row.event == event and all(getattr(row, key) == wanted[key] for key in wanted)]
 
     def await_notes(self, number: int, event: str, **wanted: Any) -> list[Note]:
-        """Wait for so many notes."""
         until(lambda: len(self.notes(event, **wanted)) >= number, f"{number} times {event} {wanted}")
         return self.notes(event, **wanted)
 
     def open_gate(self) -> None:
-        """Open the gate for the handlers that wait."""
         (self.folder / "gate").touch()

@@ -43,7 +43,6 @@ class Proxy(ExitStack):
 
     @property
     def url(self) -> str:
-        """The URL to connect to."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:

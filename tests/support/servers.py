@@ -108,9 +108,7 @@ def _packaged(package: str, pattern: str) -> Path | None:
 
 
 class Server:
-    """A server of the tests, as a context manager. With *directory* its data outlive it. *config* is written to its
-    file.
-    """
+    """A server of the tests, as a context manager. *directory* keeps its data, and *config* is written to its file."""
 
     url: str
     path: str
@@ -147,7 +145,6 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The process id of the running server."""
         return self._running.pid
 
     @property
@@ -232,9 +229,7 @@ class Server:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def hand_over(self, replica: Server, pause_ms: int = 60_000) -> None:
-        """Let the server take no more writes until `CLIENT UNPAUSE`, and wait until *replica* has all acknowledged
-        writes.
-        """
+        """Let the server take no more writes until `CLIENT UNPAUSE`, and *replica* have all acknowledged ones."""
         self.ask("CLIENT", "PAUSE", pause_ms, "WRITE")
         offset = int(self.info("INFO", "replication")["master_repl_offset"])
         until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")

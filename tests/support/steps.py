@@ -30,7 +30,6 @@ def key(part: str, queue: str = "q", namespace: str = "headrace") -> str:
 
 
 def payloads(states: Iterable[JobState]) -> list[Any]:
-    """List the payloads of a listing."""
     return [state.job.payload for state in states]
 
 
@@ -43,7 +42,6 @@ def finds_no_room(call: Callable[[], object], least: float) -> None:
 
 
 def leased(queue: Any, payload: Any = b"x", *, duration: float | None = None, **options: Any) -> Any:
-    """Enqueue one job, and lease it."""
     receipt = queue.enqueue(payload, **options)
     lease = queue.lease(duration=duration)
     assert lease.job.id == receipt.id

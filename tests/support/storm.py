@@ -28,8 +28,6 @@ HEARTBEAT, TIMEOUT = 0.3, 1.2
 
 @frozen
 class Orders:
-    """The orders of a worker process."""
-
     kind: str
     url: str
     ledger: Path

@@ -25,8 +25,6 @@ Story = Callable[["Screen"], Awaitable[None]]
 
 
 class Screen:
-    """The screen of a terminal and its keyboard."""
-
     def __init__(self, top: Top, pilot: Pilot[None]) -> None:
         self.top, self.pilot = top, pilot
 
@@ -45,12 +43,10 @@ class Screen:
         return self.text
 
     async def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
         await self.pilot.press(*keys)
         await self.pilot.pause()
 
     async def types(self, text: str) -> None:
-        """Type a text, and Enter."""
         await self.press(*text, "enter")
 
 
@@ -76,6 +72,5 @@ def tell(newest: Server) -> Callable[..., None]:
 
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue]:
-    """The queue `emails`."""
     with Queue("emails", url=newest.url) as queue:
         yield queue

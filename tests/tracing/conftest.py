@@ -22,8 +22,6 @@ queue = newest_queue
 
 
 class Spans(InMemorySpanExporter):
-    """The spans that were recorded."""
-
     def __init__(self, sampler: Sampler | None = None) -> None:
         super().__init__()
         self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
@@ -35,11 +33,9 @@ class Spans(InMemorySpanExporter):
         return self.get_finished_spans()
 
     def named(self, name: str) -> list[ReadableSpan]:
-        """All of a name."""
         return [span for span in self.all if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
-        """The only one of a name."""
         (span,) = self.named(name)
         return span
 
@@ -64,7 +60,6 @@ class Spans(InMemorySpanExporter):
 
 @pytest.fixture
 def sampler() -> Sampler | None:
-    """Return the sampler, which a test may replace."""
     return None
 
 
@@ -77,8 +72,6 @@ def spans(monkeypatch: pytest.MonkeyPatch, sampler: Sampler | None) -> Spans:
 
 
 class Points(InMemoryMetricReader):
-    """The measured points."""
-
     def __init__(self) -> None:
         super().__init__()
         self.provider = MeterProvider([self], shutdown_on_exit=False)

@@ -45,7 +45,6 @@ class Site:
         return response
 
     def post(self, action: str, /, headers: dict[str, str] | None = None, **fields: str | list[str]) -> httpx.Response:
-        """Send a form."""
         headers = SAME if headers is None else headers
         response: httpx.Response = self.client.post(f"do/{action}", data=fields, headers=headers)
         return response

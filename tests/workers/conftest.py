@@ -26,7 +26,6 @@ def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def record() -> Recorder:
-    """Return a recorder of runs."""
     return Recorder()
 
 
