@@ -112,7 +112,6 @@ VALUES = {
 
 
 def public(kind: type) -> set[str]:
-    """The public names of a class."""
     return {name for name in dir(kind) if not name.startswith("_")}
 
 

@@ -371,7 +371,6 @@ class Actor:
                         self.move(flow, lease)
 
     def move(self, flow: Flow, lease: Lease) -> None:
-        """Complete the job of a stage."""
         stage, state = lease.job.queue.partition("/")[2], flow.state(lease.job.id)
         try:
             if state is None:

@@ -84,7 +84,6 @@ class Clock:
         return {"LD_PRELOAD": str(library), "HEADRACE_CLOCK": str(shared)}
 
     def jump(self, seconds: float) -> None:
-        """Set the clock forward or back."""
         self.ahead += seconds
         self.furthest = max(self.furthest, self.ahead)
         with (self.folder / "clock").open("r+b" if (self.folder / "clock").exists() else "wb") as shared:

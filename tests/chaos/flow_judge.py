@@ -157,7 +157,6 @@ class Runs:
         self, name: str, run: Mapping[str, str], won: Mapping[str, int], gone: Mapping[str, int],
         dead: Counter[str], told: list[bool],
     ) -> None:  # fmt: skip
-        """Judge a run that has ended."""
         plan, state, clear = Plan.of(name), run["state"], "sick" not in name
         children = [f"{name}/1/{number}" for number in range(plan.children)]
         asked = self.asked[f"run|{name}"]

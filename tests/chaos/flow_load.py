@@ -59,7 +59,6 @@ class Plan:
 
 
 def value(payload: bytes) -> bytes:
-    """Return the result of a child."""
     return payload[::-1]
 
 

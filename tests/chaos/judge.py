@@ -413,7 +413,6 @@ class Judge:
                 self.left_in(prefix)
 
     def left_in(self, prefix: str) -> None:
-        """Check the remaining jobs and consumers."""
         for stream, most in (("jobs", 0), ("wake", 2 * WAKES)):
             info: Any = self.client.xpending(prefix + stream, "workers")
             if info["pending"] > most or self.client.xlen(prefix + stream) > most:
@@ -426,12 +425,10 @@ class Judge:
             self.complain("left", f"{prefix} consumer {name}")
 
     def report(self) -> str:
-        """Return all complaints."""
         return os.linesep.join(f"{kind}: {what}" for kind, all_of in self.complaints.items() for what in all_of[:20])
 
 
 def _summed(queues: Sequence[Queue]) -> Counts:
-    """Return the sum of several counts."""
     every = [asdict(queue.counts()) for queue in queues]
     return Counts(**{name: sum(counts[name] for counts in every) for name in every[0]})
 

@@ -43,7 +43,6 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """The URL to connect to."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:
@@ -68,7 +67,6 @@ class Proxy:
             end.close()
 
     def calm(self) -> None:
-        """Make no more faults."""
         self.swallow = self.cut = self.late = 0.0
 
     def _run(self) -> None:

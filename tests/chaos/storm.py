@@ -135,7 +135,6 @@ class Storm:
         self.players.append(Player(role, process))
 
     def end(self) -> None:
-        """End all processes."""
         for player in self.players:
             player.process.kill()
         for player in self.players:
@@ -161,7 +160,6 @@ class Storm:
     # -- faults ------------------------------------------------------------------------------------------
 
     def hurt(self) -> None:
-        """Hurt a process."""
         player = self.dice.choice(self.players)
         chance = self.dice.random()
         if player.wakes is not None:
@@ -359,7 +357,6 @@ class Storm:
         self.settled(gone, f"{role or 'everybody'} to leave", replace=False)
 
     def settled(self, condition: Callable[[], bool], what: str, *, replace: bool = True) -> None:
-        """Wait for *condition*."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             self.reap(replace=replace)

@@ -69,7 +69,6 @@ class Cast:
         return [*self.plain, SPREAD, CHAIN, ORDERED]
 
     def start(self) -> None:
-        """Start all programs."""
         for worker in self._workers:
             worker.start()
         for thread in self._threads:
@@ -83,7 +82,6 @@ class Cast:
                 thread.join()
 
     def close(self) -> None:
-        """Stop the workers."""
         self.over.set()
         for worker in self._workers:
             self.act(lambda worker: worker.close(), worker)

@@ -106,7 +106,6 @@ def restart(cluster: Cluster, place: str) -> None:
 
 
 def stall(cluster: Cluster, place: str) -> None:
-    """Freeze a master for a moment."""
     master = cluster.owner(place)
     master.suspend()
     time.sleep(SHORT_S)
@@ -126,12 +125,10 @@ def failover(cluster: Cluster, place: str) -> None:
 
 
 def move(cluster: Cluster, place: str) -> None:
-    """Move a slot at once."""
     cluster.move(place, cluster.other(place))
 
 
 def migrate(cluster: Cluster, place: str) -> None:
-    """Move a slot key by key."""
     cluster.migrate(place, cluster.other(place))
 
 

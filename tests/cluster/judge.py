@@ -70,7 +70,6 @@ class Judge:
             self.unsure.update((queue, name) for name in names)
 
     def ran(self, queue: str, name: str) -> None:
-        """Record the run of a handler."""
         with self._lock:
             self.runs[queue, name] += 1
             self.ended[queue] += 1

@@ -52,7 +52,6 @@ class Sentinels(ExitStack):
 
     @property
     def primary(self) -> Server:
-        """The primary that a Sentinel names."""
         port = int(self.sentinels[0].ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)[1])
         return next(node for node in self.nodes if node.port == port)
 

@@ -22,7 +22,6 @@ MOST = TRIPS + 1  # connections to a node: the map of the cluster may be asked f
 
 
 def calls() -> list[Op[Any]]:
-    """Return calls to all nodes."""
     parts = Table.of("q", 12).shards
     return [view_ops.counts(Ops(Keys.of("q").at(parts[n % 12]), QueueSettings())) for n in range(CALLS)]
 

@@ -77,7 +77,6 @@ def lagging(pair: Pair) -> Iterator[Pair]:
 
 @pytest.fixture
 def connect(colour: str, pair: Pair) -> Iterator[Connect]:
-    """Makes queues of both colours."""
     pair.primary.ask("FLUSHALL")
     with Connect(colour, pair) as connect:
         yield connect

@@ -32,7 +32,6 @@ KINDS = ["threads", "tasks"]
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The engine of the worker."""
     return str(request.param)
 
 

@@ -34,7 +34,6 @@ def side_by_side(judge: Judge) -> None:
 
 
 def twice(judge: Judge) -> None:
-    """Complete one job by two leases."""
     judge.won("q", "a")
     judge.won("q", "a")
 

@@ -141,7 +141,6 @@ def test_events_of_all_masters(connect: Connect, cluster: Cluster) -> None:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The kind of a worker."""
     return str(request.param)
 
 

@@ -74,7 +74,6 @@ def test_unix_socket(connect, query):
 
 @pytest.mark.differs("one server")
 def test_databases(connect, client):
-    """Each database has its own queues."""
     connect(url=f"unix://{connect.server.path}?db=3").enqueue(b"x")
     assert client.dbsize() == 0
     assert present(connect()) == {}

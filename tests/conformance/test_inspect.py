@@ -287,7 +287,6 @@ def test_cancel_by_what_the_codec_makes(connect):
 
 
 def bury(queue, *names):
-    """Make dead letters of these ids."""
     for name in names:
         leased(queue, name, id=name, headers={"h": name}).dead_letter(f"because {name}")
 

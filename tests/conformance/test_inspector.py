@@ -34,7 +34,6 @@ def look(connect: Connect) -> Look:
 
 @pytest.fixture
 def plain(server: Server) -> Iterator[Queue]:
-    """The queue `q`."""
     with server.queue("q") as queue:
         yield queue
 
@@ -76,7 +75,6 @@ SHARDS = 4
 
 @pytest.fixture
 def sharded(server: Server) -> Iterator[Queue]:
-    """The sharded queue `s`."""
     with Queue("s", url=server.url, shards=SHARDS) as queue:
         yield queue
 
@@ -289,7 +287,6 @@ def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -
 
 
 def in_every_state(queue: Queue) -> None:
-    """Make one job in each state."""
     queue.enqueue(b"x", id="delayed", delay=LONG)
     leases: dict[str, Any] = {}
     for name in ("dead", "parked", "leased"):

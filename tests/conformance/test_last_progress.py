@@ -28,7 +28,6 @@ def end(queue: Any, lease: Any, how: str) -> Any:
 
 
 def shown(state: Any) -> tuple[float, str] | None:
-    """Return the progress of a job."""
     return (state.progress.fraction, state.progress.text) if state.progress else None
 
 

@@ -407,7 +407,6 @@ def test_who_is_no_worker(newest_connect, name):
 
 
 def test_a_queue_that_nobody_has_used(queue):
-    """An unused queue causes no error."""
     admin = queue.admin
     assert [admin.expire(), admin.expire("x"), admin.fail_worker("w"), admin.move("q/to")] == [0, 0, 0, 0]
     assert not admin.paused()

@@ -29,7 +29,6 @@ def names(leases: Any) -> list[str]:
 
 
 def nothing_left(client: redis.Redis, queue: Any) -> bool:
-    """Check that no turn is kept."""
     return not any(client.exists(queue.ops.keys.key(part)) for part in ("turns", "behind"))
 
 
@@ -153,7 +152,6 @@ def retried(queue: Any, times: int, delay: float = 0) -> None:
 
 
 def reasons(state: Any) -> list[str]:
-    """Return the reasons of its attempts."""
     return [one.reason for one in state.attempts]
 
 

@@ -62,7 +62,6 @@ def test_as_many_as_there_are_calls_at_a_time(newest: Server):
 
 
 async def done(answer: Any) -> Any:
-    """Return the answer of either colour."""
     return await answer if inspect.isawaitable(answer) else answer
 
 

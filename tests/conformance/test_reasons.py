@@ -154,7 +154,6 @@ def throw(text):
 
 
 def raised(text="no"):
-    """Return an exception that was raised."""
     with pytest.raises(ValueError, match=text[:2]) as caught:
         throw(text)
     return caught.value

@@ -25,7 +25,6 @@ from tests.support.steps import leased
 
 @pytest.fixture
 def other(server: Server) -> Iterator[Queue]:
-    """Make another client."""
     with server.queue("q", max_attempts=1) as queue:
         yield queue
 

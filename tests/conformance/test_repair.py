@@ -470,7 +470,6 @@ class Corruptor:
         self.done: dict[str, int] = {}
 
     def __call__(self) -> None:
-        """Break something."""
         acts = [self.remove] * 6 + [self.forget] * 6 + [self.unname, self.undate, self.unbody, self.dismiss] * 2
         act = self.random.choice([*acts, self.forward, self.back, self.destroy])
         if act():

@@ -14,7 +14,6 @@ TENANTS = [NewJob(b"x", headers={"tenant": tenant}) for tenant in "aabbc"]
 
 
 def plain(queue: Any) -> None:
-    """Make a job in each state."""
     queue.enqueue_many([b"x"] * 9)
     first, second, third, fourth, fifth = queue.lease_many(5)
     assert first.complete()

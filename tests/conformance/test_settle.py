@@ -285,7 +285,6 @@ def test_follow_up_in_another_group(connect):
 
 
 def test_follow_ups_of_the_namespace(connect):
-    """Follow-ups stay in the namespace."""
     assert leased(connect("g/a", namespace="one")).complete(then=[NewJob(b"x", queue="g/b")])
     assert present(connect("g/b", namespace="one")) == {"waiting": 1}
     assert present(connect("g/b")) == {}

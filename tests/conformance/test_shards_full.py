@@ -29,7 +29,6 @@ def waiting(queue: Any) -> list[int]:
 
 
 def keys_of(number: int) -> list[str]:
-    """Return some keys of a shard."""
     return [key for n in range(200) if TABLE.shard_of(key := f"k{n}") == number]
 
 

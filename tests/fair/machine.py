@@ -59,7 +59,6 @@ def name_of(node: Node) -> str:
 
 
 def node_of(name: str) -> Node:
-    """Return the node with this text."""
     values: list[object] = [int(name[0])]
     at = 1
     while at < len(name):
@@ -255,7 +254,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def due(self) -> None:
-        """Make the delayed jobs due."""
         for name in self.client.zrange(self.key("delayed"), 0, -1):
             self.client.zadd(self.key("delayed"), {name: 1})
 
@@ -378,7 +376,6 @@ class Machine(RuleBasedStateMachine):
 
     @staticmethod
     def stored(kept: dict[str, str]) -> dict[Node, Child]:
-        """Return the stored values."""
         found = {}
         for name, text in kept.items():
             if name[0].isdigit():
@@ -388,7 +385,6 @@ class Machine(RuleBasedStateMachine):
         return found
 
     def rings(self, kept: dict[str, str]) -> dict[Node, Rings]:
-        """Return the stored rings."""
         found: dict[Node, Rings] = {}
         values = self.stored(kept)
         for name, text in kept.items():

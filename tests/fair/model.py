@@ -142,7 +142,6 @@ class FairQueue:
 
     @property
     def waiting(self) -> list[Job]:
-        """Return all waiting jobs."""
         return [*self.fronts, *self.news, *(job for line in self.lines.values() for job in line.jobs)]
 
     def enqueue(self, headers: Mapping[str, str], *, level: int = 0, cost: float | None = None) -> Job:
@@ -200,7 +199,6 @@ class FairQueue:
             self.news.append(job)
 
     def cancel(self, job: Job) -> None:
-        """Remove a waiting job."""
         job.state = "gone"
         for some in (self.fronts, self.news):
             if job in some:
@@ -222,7 +220,6 @@ class FairQueue:
         return (job.level, *(job.headers.get(name) for name in self.path))
 
     def line_of(self, job: Job) -> Line:
-        """Return the line of a job."""
         keys = [limit.key for limit in self.limits if limit.key is not None and limit.key not in self.path]
         key = (*self.node(job), *(job.headers.get(name) for name in keys))
         if key not in self.lines:

@@ -75,7 +75,6 @@ class Handler(Writer):
 
 
 def work(orders: Orders) -> None:
-    """Be a worker process."""
     if orders.mutant:
         plant_scripts(pytest.MonkeyPatch(), MUTANTS[orders.mutant][0])
     handler, worker = Handler(orders), orders.worker()
@@ -128,7 +127,6 @@ class Storm(storm.Storm):
             self.did["cancelled"] += self.queue.cancel(f"{tenant}-{self.jobs[tenant]}")
 
     def redrive(self) -> None:
-        """Redrive the dead letters."""
         self.did["redriven"] += self.queue.admin.redrive()
 
     def watch(self) -> None:
@@ -154,7 +152,6 @@ class Storm(storm.Storm):
 
     @property
     def written(self) -> list[list[str]]:
-        """Return the lines of the ledger."""
         return [line.split(" ") for line in self.ledger.read_text().splitlines()]
 
     # -- the story -----------------------------------------------------------------------------------------
@@ -200,7 +197,6 @@ class Storm(storm.Storm):
 
 
 def is_worker(owner: str) -> bool:
-    """Tell whether a consumer leases jobs."""
     return owner not in {"idle", "limited", "behind", "parked"} and not owner.startswith("parked:")
 
 

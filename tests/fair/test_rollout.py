@@ -73,13 +73,11 @@ class Fleet:
             self.done += 1
 
     def worker(self, **options: Any) -> Running:
-        """Make a worker of the fleet."""
         worker = self.make(heartbeat=0.2, timeout=1.0)
         worker.handler("q", concurrency=4, **self.shared, **options)(self.handle)
         return worker
 
     def run(self, queue: Any, tenant: str, number: int) -> None:
-        """Run these jobs."""
         before = self.done
         queue.enqueue_many(of(tenant, number))
         until(lambda: self.done == before + number, f"jobs of {tenant}")

@@ -58,7 +58,6 @@ def outlives_its_duration(slots: Slots, entry: str) -> Any:
 
 
 def suspends(slots: Slots, entry: str, kind: str = "sleep") -> Any:
-    """Suspend a run."""
     _, number, _ = slots("wait", "w", entry, 1, "ada0", "", "night", kind, f"+{LONG}", 1, "")
     return slots("suspend", "w", entry, 1, 1, "ada0", "", 0, "+5", number)
 
@@ -177,7 +176,6 @@ def test_all_slots_end_with_the_leases(slots: Slots, way: str) -> None:
 
 
 def ends_all(slots: Slots, way: str) -> None:
-    """Check that no slot is taken."""
     slots.leased("ada", "bob", "ada")
     ALL[way](slots)
     assert slots.held() == []

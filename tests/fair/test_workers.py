@@ -39,14 +39,12 @@ class Most:
         self._lock = threading.Lock()
 
     def enter(self, tenant: str) -> None:
-        """Begin a run."""
         with self._lock:
             self.running[tenant] += 1
             self.most[tenant] = max(self.most[tenant], self.running[tenant])
             self.most["all"] = max(self.most["all"], self.running.total())
 
     def leave(self, tenant: str) -> None:
-        """End a run."""
         with self._lock:
             self.running[tenant] -= 1
             self.done.append(tenant)

@@ -205,7 +205,6 @@ def is_signalled(queue: Queue, prepared: Any, answer: Any) -> None:
 
 
 def forgets(queue: Queue) -> None:
-    """Make the server forget the scripts."""
     queue._executor.connections.send([pack(("SCRIPT", "FLUSH"))])
 
 
@@ -324,7 +323,6 @@ class Bench:
 
 @pytest.fixture
 def bench(server: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
-    """Return both ways to the server."""
     with Proxy(server.path) as proxy:
         bench = Bench(server, proxy, 1 if server.binary == ENDS[0] or pytestconfig.option.full else 13)
         yield bench

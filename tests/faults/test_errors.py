@@ -44,7 +44,6 @@ class Asked:
         self.queue._leaser.tidy_at, self.queue._undeclared = float("inf"), False  # the calls under test only
 
     def begin(self, call: Callable[[Any], Any]) -> Future[Any]:
-        """Start *call* of the queue."""
         return self._thread.submit(self._do, call)
 
     def __call__(self, call: Callable[[Any], Any]) -> Any:
@@ -71,7 +70,6 @@ class Asked:
 
 @pytest.fixture(params=["sync", "async"])
 def colour(request: pytest.FixtureRequest) -> str:
-    """Return the colour of the queue."""
     return str(request.param)
 
 
@@ -86,7 +84,6 @@ def asking(colour: str, url: str, **options: Any) -> Iterator[Asked]:
 
 @pytest.fixture
 def asked(proxy: Proxy, colour: str) -> Iterator[Asked]:
-    """Return a queue behind the proxy."""
     with asking(colour, proxy.url) as asked:
         yield asked
 

@@ -117,7 +117,6 @@ class Holder:
 
 @contextmanager
 def holding(server: Server, jobs: int, duration: float = 0.3) -> Iterator[Holder]:
-    """Start a process that leases *jobs*."""
     mine, theirs = CONTEXT.Pipe()
     process = CONTEXT.Process(target=holder, args=(server.url, jobs, duration, theirs))
     process.start()

@@ -184,7 +184,6 @@ class Alarm:
 
 @pytest.fixture
 def alarmed() -> Iterator[Callable[[Any], None]]:
-    """Set the handler of an alarm."""
     before = signal.getsignal(signal.SIGALRM)
     yield lambda handler: signal.signal(signal.SIGALRM, handler) and None
     signal.setitimer(signal.ITIMER_REAL, 0)

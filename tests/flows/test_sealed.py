@@ -23,7 +23,6 @@ CODEC = Encrypted(Compressed(JSONCodec(), threshold=0), {"k": bytes(range(32))})
 
 @pytest.fixture(params=[1, 3], ids=["one", "shards"])
 def flows(request: Any, newest_connect: Connect) -> Flows:
-    """The flow `shop`, with this codec."""
     made = Flows(newest_connect, codec=CODEC, shards=request.param)
     made.flow.stage("pick", next=["bill", "send"], children=["pack", "pick"])
     for name, following in (("pack", "weigh"), ("weigh", ()), ("bill", "send"), ("send", ())):

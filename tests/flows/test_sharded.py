@@ -69,7 +69,6 @@ def server(newest: Server) -> Server:
 
 @pytest.fixture
 def flows(connect: Connect) -> Flows:
-    """The flow `shop`, over some shards."""
     return shop(Sharded(connect, shards=SHARDS))
 
 

@@ -94,7 +94,6 @@ class Soak:
         return len({who for (who,) in lines(self.log, "up")} & self.running.keys())
 
     def end(self) -> None:
-        """End all remaining processes."""
         for _, _, process in self.running.values():
             process.kill()
             process.wait()

@@ -32,7 +32,6 @@ def raw(server: Server, protocol: int) -> Iterator[vectors.Raw]:
 
 @pytest.fixture
 def known() -> dict[str, Any]:
-    """Return the vectors of the file."""
     found: dict[str, Any] = json.loads(vectors.FILE.read_text("utf-8"))
     return found
 

@@ -88,7 +88,6 @@ def keys(queue: str, namespace: str) -> dict[str, str]:
 
 
 def claim(entry: str, count: int = 1, id: str | None = None) -> Claim:
-    """Return a claim of worker `w`."""
     return Claim(Job(id or entry, b"", KEYS.queue), "w", entry, count, count, named=id is not None)
 
 

@@ -29,7 +29,6 @@ METADATA = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
 def journeys() -> list[str]:
-    """Return the names of all journeys."""
     return sorted(path.parent.name for path in HERE.glob("*/journey.py"))
 
 

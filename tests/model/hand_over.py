@@ -59,7 +59,6 @@ class Sweeper:
             self.answer(self.clock)
 
     def answer(self, reply: Any) -> None:
-        """Give it an answer."""
         try:
             self.effect = self.call.send(reply)
         except StopIteration:
@@ -77,7 +76,6 @@ class Sweeper:
             self.settle()
 
     def die(self) -> None:
-        """End it where it is."""
         if self.call is not None:
             self.call.close()
         self.call = self.effect = None

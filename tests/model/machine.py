@@ -472,7 +472,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule(client=clients, name=ids, payload=st.none() | payloads)
     def cancel(self, client: str, name: str, payload: bytes | None) -> None:
-        """Cancel by id or by payload."""
         queue, model = self.queues[client], self.model
         if payload is None:
             assert queue.cancel(name) == model.cancel(name)

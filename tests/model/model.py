@@ -258,7 +258,6 @@ class Model:
         return made
 
     def unschedule(self, name: str) -> bool:
-        """End a schedule."""
         return self.schedules.pop(name, None) is not None
 
     def pause_schedule(self, name: str) -> bool:
@@ -444,7 +443,6 @@ class Model:
         return self._remove(jobs, "cancelled")
 
     def purge(self) -> int:
-        """Remove the waiting jobs."""
         return self._remove(self.in_state("waiting", "parked", "delayed"), "deleted")
 
     def purge_dead(self, names: Iterable[str] = ()) -> int:

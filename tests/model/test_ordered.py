@@ -28,7 +28,6 @@ def walk(server: Server, seed: int) -> None:
 
 
 def walks(server: Server, seeds: range) -> None:
-    """Make several walks."""
     for seed in seeds:
         walk(server, seed)
 

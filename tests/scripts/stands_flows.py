@@ -12,7 +12,6 @@ STAGES = ("a", "b")  # `a` has the keys of the queue `q`
 
 
 def run(number: int) -> str:
-    """Return the key of a run."""
     return f"headrace:{{q}}:q:flow:r{number}"
 
 

@@ -31,14 +31,12 @@ def hand_over(lua: Lua, *names: str, delay: str = "", **options: Any) -> Any:
 
 
 def now_of(lua: Lua) -> int:
-    """Return the time of the shard."""
     taken, now, *_ = lua("accept", 0)
     assert taken == 0
     return int(now)
 
 
 def accept(lua: Lua, nonce: str = "n1", since: int | None = None, name: str = "i") -> int:
-    """Tell whether a job was accepted."""
     since = now_of(lua) if since is None else since
     return int(lua("accept", since, nonce, name, "", 4, "data", "b", "id", name)[0])
 

@@ -24,7 +24,6 @@ def protocol() -> int:
 
 
 def history(lua: Lua, most: int = 100, ttl: int = 86_400) -> None:
-    """Let the queue have a history."""
     lua("declare", 0, "history", most, "history_ttl", ttl)
 
 

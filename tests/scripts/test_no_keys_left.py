@@ -46,7 +46,6 @@ class Story:
         assert all(self(name, worker, *first, *items)), name
 
     def complete(self, rows: list[tuple[str, int, str]]) -> None:
-        """Complete all of *rows*."""
         entries, names = [row[0] for row in rows], [row[2] for row in rows]
         results = [x for i in range(len(rows)) for x in (i + 1, 60_000, "r")]
         keys = [self.lua.key(f"result:{entry}") for entry in entries]

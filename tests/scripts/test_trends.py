@@ -23,7 +23,6 @@ def protocol() -> int:
 
 @pytest.fixture
 def lua(lua: Lua) -> Iterator[Lua]:
-    """Make a queue with trends."""
     lua("declare", 0, "trends", "yes")
     yield lua
     lua.redis.config_set("maxmemory", 0)

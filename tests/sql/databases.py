@@ -49,7 +49,6 @@ class Database:
         return create_async_engine(self.async_url, poolclass=NullPool, **options)
 
     def rows(self, columns: str = "job_id") -> list[Any]:
-        """Read the outbox, in order."""
         return self.ask(f"SELECT {columns} FROM headrace_outbox ORDER BY position")
 
     def ask(self, statement: str) -> list[Any]:
@@ -89,7 +88,6 @@ def postgresql() -> Iterator[str]:
 
 
 def answers(port: int) -> bool:
-    """Tell whether the server takes connections."""
     try:
         psycopg.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres").close()
     except psycopg.OperationalError:

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.ci
 
 @pytest.fixture
 def runs(pytestconfig: pytest.Config) -> int:
-    """Return how many programs are killed."""
     return int(os.environ.get("SQL_KILLS", "1000" if pytestconfig.option.full else "8"))
 
 

@@ -49,7 +49,6 @@ OF_SQLITE = {  # which keeps a value of any type in any column
 
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue[bytes]]:
-    """A queue."""
     with newest.queue("q") as queue:
         yield queue
 

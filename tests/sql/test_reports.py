@@ -26,7 +26,6 @@ from tests.tracing.conftest import Points, points  # noqa: F401 - a fixture
 
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue[bytes]]:
-    """A queue, which takes one job."""
     with newest.queue("q", max_waiting=1) as queue:
         queue.counts()
         yield queue
@@ -45,7 +44,6 @@ def ran(server: Server, *arguments: str) -> tuple[int, list[Any]]:
 
 
 async def page(url: str) -> str:
-    """Get the page of the queue."""
     pages: Any = headrace.web.app(url, access=lambda _request: "read")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1") as client:
         answer = await client.get("/queue", params={"name": "q"})

@@ -62,7 +62,6 @@ def database(postgresql_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def outbox(newest: Server) -> Iterator[Outbox]:
-    """An outbox in the schema."""
     with newest.queue("q") as queue:
         yield Outbox(queue, schema="queues")
 

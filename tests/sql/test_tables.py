@@ -24,7 +24,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "enqueue-in-a-transaction
 
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue[bytes]]:
-    """A queue."""
     with newest.queue("q") as queue:
         yield queue
 

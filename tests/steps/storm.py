@@ -106,7 +106,6 @@ class Handler(Writer):
 
 
 def work(orders: Orders) -> None:
-    """Be a worker process."""
     patch = pytest.MonkeyPatch()
     if orders.mutant in MUTANTS:
         plant_scripts(patch, MUTANTS[orders.mutant])

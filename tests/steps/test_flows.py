@@ -31,23 +31,19 @@ class Stage:
         return lease
 
     def step(self, lease: Any, *steps: str) -> None:
-        """Take steps."""
         for step in steps:
             op = step_ops.record(self.queue.ops, lease.claim, 0, step, b"jnull", ended=True, took=0.0, ttl=0.0)
             assert self.queue._run(op) > 0
 
     def suspend(self, lease: Any, kind: str) -> None:
-        """Let the run sleep or wait."""
         suspend(self.queue, lease.claim, "later", kind, "+86400000")
 
     def steps(self, name: str) -> list[str]:
-        """Return the names of its records."""
         return [one.name for one in self.queue.find(name).steps]
 
 
 @pytest.fixture
 def stage(connect: Connect) -> Stage:
-    """The first stage of a flow."""
     return Stage(connect)
 
 

@@ -40,7 +40,6 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def events(caplog: pytest.LogCaptureFixture, *wanted: str) -> list[Any]:
-    """The records of these events."""
     return [record for record in list(caplog.records) if getattr(record, "event", "") in wanted]
 
 

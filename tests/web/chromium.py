@@ -19,7 +19,6 @@ needs_chromium = [
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Run a browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:

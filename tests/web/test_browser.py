@@ -89,7 +89,6 @@ def fanning(job: FlowJob) -> FanOut:
 
 
 def advancing(job: FlowJob) -> bytes:
-    """Handle a stage."""
     return HOSTILE
 
 

@@ -82,7 +82,6 @@ def names(queue: Queue) -> list[tuple[str, str]]:
 
 
 def await_end(queue: Queue) -> None:
-    """Wait until the job has left."""
     until(lambda: queue.find("a") is None, "the end of the job")
 
 

@@ -42,8 +42,6 @@ class Shop:
         self.seen: list[tuple[str, FlowJob]] = []
 
     def serve(self, stage: str, body: Callable[[FlowJob], Any], **options: Any) -> None:
-        """Declare a stage with a handler."""
-
         def noted(job: FlowJob) -> Any:
             self.seen.append((stage, job))
             return body(job)
@@ -51,7 +49,6 @@ class Shop:
         self.flow.stage(stage, **options)(self.running._adapt(noted))
 
     def state(self, name: str) -> FlowState:
-        """Return the state of a run."""
         state = self.flow.state(name)
         assert state is not None
         return state
@@ -265,7 +262,6 @@ def build(url: str) -> Flow:
 
 
 def serve(url: str) -> None:
-    """Run a worker process."""
     worker = Worker(url=url, heartbeat=0.1, timeout=0.5)
     worker.flow(build(url))
     worker.run()

@@ -60,7 +60,6 @@ def soon(most: float) -> Iterator[None]:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRecord]]:
-    """Return the logged records by event."""
     caplog.set_level(logging.INFO, "headrace")
     return lambda event: [record for record in caplog.records if getattr(record, "event", "") == event]
 

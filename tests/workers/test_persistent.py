@@ -144,7 +144,6 @@ def test_deaths_and_expired_leases_end_it_no_more_than_failures(work: Work, queu
 
 @pytest.fixture(params=["threads", "tasks"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Use each engine once."""
     return str(request.param)
 
 

@@ -27,7 +27,6 @@ HEARTBEAT, TIMEOUT = 0.3, 1.0
 
 @pytest.fixture(params=["threads", "tasks"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Use each engine once."""
     return str(request.param)
 
 

@@ -126,7 +126,6 @@ while True:
 
 @pytest.fixture
 def work(newest: Server, tmp_path: Path) -> Iterator[Callable[..., Started]]:
-    """Start `headrace work` on an app."""
     with ExitStack() as stack:
 
         def start(worker: str, processes: int = 1, shards: str = "") -> Started:

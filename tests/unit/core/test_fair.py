@@ -36,7 +36,6 @@ TENANT = "fair=tenant limits= rates="
 
 
 def told(structure: str, *, again: bool = False) -> DeclaredTerms:
-    """Return the answer to a declaration."""
     return DeclaredTerms(again, structure, Declaration(1, {}))
 
 

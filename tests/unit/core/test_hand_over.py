@@ -56,11 +56,9 @@ class Run:
         return [op.name, op.args[0]]
 
     def answer(self, reply: Any) -> None:
-        """Answer the call."""
         self._next(lambda: self._call.send([reply]))
 
     def fail(self, error: Exception) -> None:
-        """Let the call fail."""
         self._next(lambda: self._call.throw(error))
 
 

@@ -39,7 +39,6 @@ class Server:
     views: Views = field(factory=lambda: Views("n", None, None, FRESH_S, (), as_it_is))
 
     def looks(self, number: int) -> list[DeadPage]:
-        """Look so many times."""
         return [self.look() for _ in range(number)]
 
     def look(self, names: list[str] | None = None) -> DeadPage:

@@ -51,11 +51,9 @@ class One:
         return min(1000, self.starts_within(0.05))
 
     def starts_within(self, seconds: float) -> int:
-        """Return how many jobs will start."""
         return int(self.a_second * seconds)
 
     def free(self) -> int:
-        """Return how many slots are left."""
         return self.left
 
 

@@ -24,7 +24,6 @@ class One:
     leasing: Any = field(factory=lambda: SimpleNamespace(available=False, asking=0))
 
     def kept(self) -> list[Any]:
-        """Return all jobs that it holds."""
         return self.held
 
     def give_back(self, units: Sequence[Sequence[Any]]) -> None:
@@ -44,7 +43,6 @@ class Play:
         self.woken: list[Wake] = []
 
     def run(self, role: Any) -> Any:
-        """Run a call to its end."""
         answer = None
         try:
             while True:

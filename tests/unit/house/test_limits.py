@@ -13,7 +13,6 @@ NAME = "words of docs"
 
 
 def row(limit: float, record: str = "more-words.md") -> dict[str, dict[str, Any]]:
-    """Return the limits of one count."""
     return {NAME: {"limit": limit, "record": record}}
 
 

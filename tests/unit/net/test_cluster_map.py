@@ -29,7 +29,6 @@ RIGHT = told(7, "a", "b", "c")
 
 @pytest.fixture
 def slots() -> Slots:
-    """Return a known map."""
     found = Slots(NODES)
     assert MapSearch(found).take(NODES[0], RIGHT)
     return found
