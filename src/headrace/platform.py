@@ -240,7 +240,7 @@ class InnerQueue:
 
     def schedule(self, name: str) -> Any:
         """Find a schedule. Return its state and its declaration, or `None` if there is none."""
-        return self.queue._drive(self.queue.admin._verbs.schedule_of(name))  # noqa: SLF001
+        return self.queue._drive(self.queue.admin._verbs.schedules.of(name))  # noqa: SLF001
 
     def record_relayed(self, waits: Iterable[float]) -> None:
         """Record for each row of an outbox the seconds from its writing to its job."""

@@ -16,7 +16,7 @@ from headrace import NewJob
 from headrace._core.effects import Now, Overlap, Scan, Send
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import reshard, tidy
-from headrace._core.shards.verbs import ShardedQueue
+from headrace._core.verbs.queue import ShardedQueue
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._net.base.retries import first_error

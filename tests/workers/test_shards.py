@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from headrace import DeadLetter, NewJob, Queue, Rate, Retry, Tasks
-from headrace._core.queue.calls import schedules
+from headrace._core.queue.schedules import schedules
 from headrace._core.shards import reshard as resharding
 from headrace._core.shards.map import ShardMap
 from headrace._core.worker import scheduler

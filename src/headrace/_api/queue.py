@@ -18,8 +18,8 @@ from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.map import OneShard, ShardMap
-from headrace._core.shards.verbs import QueueVerbs, ShardedQueue
 from headrace._core.steps.run import Run, note_last
+from headrace._core.verbs.queue import QueueVerbs, ShardedQueue
 from headrace._engine.facts import program
 from headrace._forks import cached_property
 from headrace._model import checks
@@ -385,7 +385,7 @@ class BaseQueue(Guided, Connected):
 
     def _find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
         """Find a job, with the results of its steps."""
-        found = yield from self._verbs.find(id, key)
+        found = yield from self._verbs.views.find(id, key)
         return None if found is None else with_results(self.ops.bound, found)
 
     def _signal(self, id: str, name: str, data: Any, by: str | None, key: str | None) -> Call[str]:
@@ -423,14 +423,14 @@ class BaseQueue(Guided, Connected):
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[Any]:
         name = job_id(id)
         limit = checks.patience(timeout)
-        return value_of(self.ops, id, (yield from self._verbs.end_of(name, limit, own=False)))
+        return value_of(self.ops, id, (yield from self._verbs.results.end_of(name, limit, own=False)))
 
     def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Call[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]
         limit = checks.patience(timeout)
-        found = yield from self._verbs.results(names, limit)
+        found = yield from self._verbs.results.of(names, limit)
         return {name: decoded(self.ops.bound, name, data) for name, data in found.items()}
 
     def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:

@@ -12,7 +12,8 @@ from headrace._core.effects import Call, Now
 from headrace._core.queue import results
 from headrace._core.queue.calls import pauses
 from headrace._core.queue.results import End
-from headrace._core.shards.verbs import ASK_AFTER_S, ASK_EVERY_S, QueueVerbs
+from headrace._core.verbs.queue import QueueVerbs
+from headrace._core.verbs.results import ASK_AFTER_S, ASK_EVERY_S
 from headrace._model import checks
 from headrace._model.codec import Codec, untyped
 from headrace._model.event import Event
@@ -68,7 +69,7 @@ class QueueSource:
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 
     def _result(self, id: str, limit: float) -> Call[Any]:
-        waiting: Call[End] = self.queue._verbs.end_of(id, limit, own=True)  # noqa: SLF001
+        waiting: Call[End] = self.queue._verbs.results.end_of(id, limit, own=True)  # noqa: SLF001
         end = yield from waiting
         return value_of(self.queue.ops, id, end, self.decode)
 
@@ -109,7 +110,7 @@ class CompletionTracker:
     @property
     def notified(self) -> bool:
         """Whether messages report the ends of jobs."""
-        return self._verbs.notified
+        return self._verbs.results.notified
 
     @property
     def _verbs(self) -> QueueVerbs[Any]:
@@ -132,7 +133,7 @@ class CompletionTracker:
         names = [name for name in self.receipts if again or name in ended or name in self.doubtful]
         found: list[Any] = []
         start = yield from Now()
-        ends = yield from self._verbs.ends(names, ended)
+        ends = yield from self._verbs.results.ends(names, ended)
         before = self.doubtful
         self.doubtful = set()
         for name, end in ends.items():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from headrace._api.queue import BaseQueue, Delay
     from headrace._core.effects import Call
-    from headrace._core.shards.verbs import QueueVerbs
+    from headrace._core.verbs.queue import QueueVerbs
     from headrace._net.base.address import Timeout
 
 P = ParamSpec("P")
@@ -223,18 +223,18 @@ class BaseTasks(Guided):
         decode: Decode = loaded
         verbs: QueueVerbs[Any] = self.queue._verbs
         try:
-            end = yield from verbs.end_of(name, 0.0, own=True)
+            end = yield from verbs.results.end_of(name, 0.0, own=True)
         except TimeoutError:
             if not limit:
                 raise
             end = None
         if end is None or (end.result is not None and self.queue.ops.settings.history):
-            state = yield from verbs.find(name, None)
+            state = yield from verbs.views.find(name, None)
             task = None if state is None else self._named.get(state.job.headers.get(KIND, ""))
             if task is not None:
                 decode = task._signature.unpack_result
         if end is None:
-            end = yield from verbs.end_of(name, limit, own=True)
+            end = yield from verbs.results.end_of(name, limit, own=True)
         return value_of(self.queue.ops, name, end, decode)
 
     def _recur(

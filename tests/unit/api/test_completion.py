@@ -33,7 +33,7 @@ def look(tracker: CompletionTracker, start: float, end: float) -> float:
 
 
 def test_often_at_first_and_a_tenth_of_the_time_at_most() -> None:
-    tracker = CompletionTracker(SimpleNamespace(_verbs=Quiet()), {"i": []})
+    tracker = CompletionTracker(SimpleNamespace(_verbs=SimpleNamespace(results=Quiet())), {"i": []})
     waits = [look(tracker, float(n), float(n)) for n in range(12)]
     assert waits[0] == pytest.approx(0.01)
     assert waits == sorted(waits)

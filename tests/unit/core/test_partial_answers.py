@@ -11,7 +11,7 @@ from tenacity import wait_fixed
 from headrace import Job, Retry
 from headrace._core.effects import HeldJob, Phase, Send
 from headrace._core.flows.consumer import FlowConsumer
-from headrace._core.queue import calls
+from headrace._core.queue import schedules
 from headrace._core.verdicts import Settlement
 from headrace._core.worker.fetch import fetch
 from headrace._model.codec import BytesCodec
@@ -92,7 +92,7 @@ def test_schedules_are_read_page_by_page_and_what_is_left_of_their_ticks_is_due_
     }
     for answers, wait in (({"s": 1, "t": 0}, 0.499), ({"s": 2, "t": 1}, 0.0)):
         stage = Stage(lambda op, answers=answers: pages[op.args[1]] if op.name == "schedules" else answers[op.args[0]])
-        assert stage.play(calls.run_due_schedules(OPS)).wait == wait
+        assert stage.play(schedules.run_due_schedules(OPS)).wait == wait
         assert stage.names == ["schedules", "schedules", "tick", "tick"]
     stage = Stage(lambda op: pages[op.args[1]])
-    assert [schedule.name for schedule in stage.play(calls.schedules(OPS))] == ["s", "t"]
+    assert [schedule.name for schedule in stage.play(schedules.schedules(OPS))] == ["s", "t"]

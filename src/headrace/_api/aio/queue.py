@@ -1,4 +1,4 @@
-"""`AsyncQueue`. Its operations are made in `_api/queue` and `_core/shards/verbs`, and sent by the driver.
+"""`AsyncQueue`. Its operations are made in `_api/queue` and `_core/verbs`, and sent by the driver.
 
 Every method may raise redis-py's transport errors once the retries of about 45 s are used up. A method that is called
 with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
@@ -404,7 +404,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
     async def counts(self, *, timeout: Timeout = None) -> Counts:
         """Count the jobs in each state, at one instant (of each shard). counts.lua, O(consumers)."""
-        return await self._drive(self._verbs.counts(), None, timeout)
+        return await self._drive(self._verbs.views.counts(), None, timeout)
 
     async def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
         """Find a job; `None` if it is gone, or never was. find.lua, page by page over dead letters.

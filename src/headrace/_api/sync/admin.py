@@ -19,7 +19,7 @@ from headrace._api.queue import Delay
 from headrace._core.queue import calls
 from headrace._core.queue.bulk import Match
 from headrace._core.shards.map import OneShard, ShardMap
-from headrace._core.shards.verbs import QueueVerbs
+from headrace._core.verbs.queue import QueueVerbs
 from headrace._model import checks
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
@@ -57,7 +57,7 @@ class Admin(Guided, Generic[T]):
         return {"queue": self._queue}
 
     def _each(self, state: str, limit: int = LISTED_PER_SCRIPT, value: object = None) -> Iterator[JobState[T]]:
-        pages = self._verbs.pages(state, limit, value)
+        pages = self._verbs.views.pages(state, limit, value)
         while (page := self._drive(pages.more())) is not None:
             for item in page:
                 yield item
@@ -69,15 +69,15 @@ class Admin(Guided, Generic[T]):
         Leased jobs go on, and can be renewed and settled; jobs can be enqueued. The pause is kept on the server, and
         ends with `resume()` or `delete()` only.
         """
-        return self._drive(self._verbs.pause(True))
+        return self._drive(self._verbs.admin.pause(True))
 
     def resume(self) -> bool:
         """Hand out jobs again; all waiting workers are woken. `False`: the queue was not paused. pause.lua, O(1)."""
-        return self._drive(self._verbs.pause(False))
+        return self._drive(self._verbs.admin.pause(False))
 
     def paused(self) -> bool:
         """Tell whether the queue is paused. paused.lua, O(1)."""
-        return self._drive(self._verbs.paused())
+        return self._drive(self._verbs.views.paused())
 
     def drain(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.
@@ -85,7 +85,7 @@ class Admin(Guided, Generic[T]):
         counts.lua, twice a second, more often at first.
         """
         apart = self._queue.ops.settings.shards > 1
-        return self._drive(calls.drain(self._verbs.counts, checks.patience(timeout), apart=apart))
+        return self._drive(calls.drain(self._verbs.views.counts, checks.patience(timeout), apart=apart))
 
     def purge(self, *, value: str | Value | None = None) -> int:
         """Remove the jobs that wait (waiting, parked, delayed), all or only the jobs of a *value*; return their number.
@@ -97,13 +97,13 @@ class Admin(Guided, Generic[T]):
         Leased and dead jobs stay. So do jobs enqueued meanwhile (in a sharded queue, in shards that the call has
         reached). purge.lua, page by page.
         """
-        return self._drive(self._verbs.purge(value))
+        return self._drive(self._verbs.admin.purge(value))
 
     def purge_dead(self, *ids: str) -> int:
         """Remove dead letters for good, all or only the jobs *ids*; return their number. Jobs that die meanwhile stay
         (in a sharded queue, in the shards that the call has passed).
         """
-        return self._drive(self._verbs.purge_dead(ids))
+        return self._drive(self._verbs.admin.purge_dead(ids))
 
     @overload
     def redrive(
@@ -126,7 +126,7 @@ class Admin(Guided, Generic[T]):
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile. In a sharded queue the call goes
         from shard to shard. Jobs that die in a shard that it has passed stay. redrive.lua, page by page.
         """
-        return self._drive(self._verbs.redrive(ids, from_step, payload))
+        return self._drive(self._verbs.admin.redrive(ids, from_step, payload))
 
     def move(self, to: str, *ids: str) -> int:
         """Move jobs that wait (waiting, parked, delayed), all or only the jobs *ids*, to the back of queue *to*; return
@@ -138,7 +138,7 @@ class Admin(Guided, Generic[T]):
         must be of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
         """
         try:
-            return self._drive(self._verbs.move(to, ids))
+            return self._drive(self._verbs.admin.move(to, ids))
         except ClusterCrossSlotError:
             raise ConfigurationError(
                 f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
@@ -152,7 +152,7 @@ class Admin(Guided, Generic[T]):
         Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
         expire.lua, page by page.
         """
-        return self._drive(self._verbs.expire(ids))
+        return self._drive(self._verbs.admin.expire(ids))
 
     def fail_worker(self, name: str) -> int:
         """Declare a worker dead: the jobs it holds go to the front, oldest first, a death counted; return their
@@ -161,7 +161,7 @@ class Admin(Guided, Generic[T]):
         *name*: as in `workers()`, or without its random part, for all workers of that name. A live worker learns of it
         with its next heartbeat, stops its handlers, and comes back. fail_worker.lua, page by page.
         """
-        return self._drive(self._verbs.fail_worker(name))
+        return self._drive(self._verbs.admin.fail_worker(name))
 
     def quiet_worker(self, name: str) -> bool:
         """Ask a worker to lease no more jobs of this queue, and to finish its running jobs; `False`: there is no
@@ -171,11 +171,11 @@ class Admin(Guided, Generic[T]):
         *name*: as for `fail_worker`. The worker learns of it at once, or within ten seconds if a message is lost.
         Raises `HeadraceError` if it runs an older version. ask_worker.lua.
         """
-        return self._drive(self._verbs.ask_worker(name, "quiet"))
+        return self._drive(self._verbs.admin.ask_worker(name, "quiet"))
 
     def resume_worker(self, name: str) -> bool:
         """Let a worker lease jobs again after `quiet_worker`; `False`: there is no such worker. ask_worker.lua."""
-        return self._drive(self._verbs.ask_worker(name, ""))
+        return self._drive(self._verbs.admin.ask_worker(name, ""))
 
     def stop_worker(self, name: str) -> bool:
         """Ask the program of a worker to stop as by SIGTERM: it leases no more jobs of any queue, and its handlers
@@ -183,14 +183,14 @@ class Admin(Guided, Generic[T]):
 
         *name*, errors and delay: as for `quiet_worker`. ask_worker.lua.
         """
-        return self._drive(self._verbs.ask_worker(name, "stop"))
+        return self._drive(self._verbs.admin.ask_worker(name, "stop"))
 
     def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue creates it again.
 
         delete.lua: one call, after the calls that remove jobs of flows.
         """
-        return self._drive(self._verbs.delete())
+        return self._drive(self._verbs.admin.delete())
 
     def repair(self, *, dry_run: bool = False) -> Repairs:
         """Repair damage by foreign commands (XDEL, XACK, XTRIM, XGROUP, …); count the repairs by kind.
@@ -202,7 +202,7 @@ class Admin(Guided, Generic[T]):
         *dry_run*: change nothing, and count the repairs that would be made. Of jobs that share a free id by hand, each
         may count.
         """
-        return self._drive(self._verbs.repair(dry=dry_run))
+        return self._drive(self._verbs.admin.repair(dry=dry_run))
 
     def bulk(
         self, action: str, state: str, *, reason: str = "", kind: str = "", group: str = "", cursor: str = ""
@@ -215,7 +215,7 @@ class Admin(Guided, Generic[T]):
         stay. A job that begins between its listing and its cancellation is cancelled, too. A step looks at some pages
         of jobs: list.lua, and the action's script.
         """
-        return self._drive(self._verbs.bulk(action, state, Match(reason, kind, group), cursor))
+        return self._drive(self._verbs.admin.bulk(action, state, Match(reason, kind, group), cursor))
 
     @overload
     def cancel_payload(self: Admin[bytes], payload: Plain) -> int: ...
@@ -229,14 +229,14 @@ class Admin(Guided, Generic[T]):
         codec = self._queue.ops.codec
         if not getattr(codec, "repeatable", True):
             raise ConfigurationError(f"{codec!r:.200} encodes equal payloads differently: cancel jobs by id")
-        return self._drive(self._verbs.cancel_payload(self._queue.ops.bound.encode(payload)))
+        return self._drive(self._verbs.admin.cancel_payload(self._queue.ops.bound.encode(payload)))
 
     def reschedule(self, id: str, delay: Delay) -> bool:
         """Give a delayed job another due time: *delay* from now, or a moment. `False`: no delayed job has this id.
 
         `None` or 0 sends it to the back of the queue at once. reschedule.lua, O(log n).
         """
-        return self._drive(self._verbs.reschedule(id, delay))
+        return self._drive(self._verbs.admin.reschedule(id, delay))
 
     @overload
     def schedule(
@@ -266,18 +266,18 @@ class Admin(Guided, Generic[T]):
         """
         job = NewJob(payload, headers=headers, priority=priority, cost=cost)
         timing = Timing.of(every, cron, timezone)
-        return self._drive(self._verbs.schedule(name, timing, missed, job))
+        return self._drive(self._verbs.schedules.add(name, timing, missed, job))
 
     def unschedule(self, name: str) -> bool:
         """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
-        return self._drive(self._verbs.unschedule(name))
+        return self._drive(self._verbs.schedules.remove(name))
 
     def run_schedule(self, name: str) -> str | None:
         """Enqueue the job of a schedule now, also of a paused one; return its id, `<name>@<ms>-now`.
 
         The next tick stays. `None`: no schedule has this name. run_schedule.lua, 20 µs.
         """
-        return self._drive(self._verbs.run_schedule(name))
+        return self._drive(self._verbs.schedules.run(name))
 
     def pause_schedule(self, name: str) -> bool:
         """Let a schedule enqueue no jobs until `resume_schedule`. Jobs that it has enqueued stay.
@@ -285,18 +285,18 @@ class Admin(Guided, Generic[T]):
         `False`: no schedule has this name, or it was paused already. A new `schedule()` of this name leaves it paused;
         `unschedule` ends the pause, too. pause_schedule.lua, O(log n).
         """
-        return self._drive(self._verbs.pause_schedule(name, True))
+        return self._drive(self._verbs.schedules.pause(name, True))
 
     def resume_schedule(self, name: str) -> bool:
         """Let a paused schedule enqueue jobs again. Its `missed` decides about the ticks of the pause.
 
         `False`: no schedule has this name, or it was not paused. pause_schedule.lua, O(log n).
         """
-        return self._drive(self._verbs.pause_schedule(name, False))
+        return self._drive(self._verbs.schedules.pause(name, False))
 
     def schedules(self) -> list[Schedule]:
         """List the schedules, the next due first, paused ones last. schedules.lua, page by page, 4 µs each."""
-        return self._drive(self._verbs.schedules())
+        return self._drive(self._verbs.schedules.listed())
 
     def shards(self) -> list[Shard]:
         """List the shards: the range of keys of each, its slot, the node that serves it, and its counts.
@@ -308,7 +308,7 @@ class Admin(Guided, Generic[T]):
         a part; a `Rate` holds for each key, or has `per_shard`; each of S shards may have `max_waiting / S`. A queue
         with `shards=1` has no table, and answers an empty list. shards.lua, and counts.lua of each.
         """
-        rows = self._drive(self._verbs.by_shard())
+        rows = self._drive(self._verbs.views.by_shard())
         node = self._queue._executor.node
         return [
             Shard(row.number, row.first, row.last, slot_of(keys.prefix), node(keys), counts, row.state)
@@ -324,15 +324,15 @@ class Admin(Guided, Generic[T]):
         `docs/how-to/use-a-cluster.md` for the effects on ids, keys, delays, dead letters and schedules. A few scripts a
         shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for each removed shard.
         """
-        return self._drive(self._verbs.reshard(shards))
+        return self._drive(self._verbs.admin.reshard(shards))
 
     def levels(self) -> int:
         """Return how many priority levels its jobs have had, or its workers declare. levels.lua, O(1)."""
-        return self._drive(self._verbs.levels())
+        return self._drive(self._verbs.views.levels())
 
     def workers(self) -> list[WorkerState]:
         """List the registered workers, each with its deadline and its number of leased jobs. workers.lua."""
-        return self._drive(self._verbs.workers())
+        return self._drive(self._verbs.views.workers())
 
     def redeclare(
         self, *, fair: str | None = None, weights: Named | None = None, limits: Limit | Sequence[Limit] | None = None
@@ -345,7 +345,7 @@ class Admin(Guided, Generic[T]):
         know all rates. about.lua, then declare_terms.lua, 500 waiting jobs a call.
         """
         settings = evolve(self._queue.ops.settings, fair=fair, weights=weights, limits=limits)
-        self._drive(self._verbs.redeclare(settings))
+        self._drive(self._verbs.admin.redeclare(settings))
 
     def shares(self) -> list[Share]:
         """Return the shares of the ten values of `fair` that had the most of the workers' time of late. Then come the
@@ -355,7 +355,7 @@ class Admin(Guided, Generic[T]):
         numbers are sums, and the times are of the slowest shard. shares.lua, 50 µs, and 3 µs a line: the first 20,000
         lines of a shard are looked at.
         """
-        return self._drive(self._verbs.shares())
+        return self._drive(self._verbs.views.shares())
 
     def peek(self) -> Job[T] | None:
         """Return the job that would be leased next, without leasing it. list.lua."""
@@ -407,4 +407,4 @@ class Admin(Guided, Generic[T]):
         or from an id that headrace made; otherwise raises `ConfigurationError`. position.lua, O(jobs in front), page by
         page.
         """
-        return self._drive(self._verbs.position(id, key))
+        return self._drive(self._verbs.views.position(id, key))

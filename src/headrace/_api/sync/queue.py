@@ -1,5 +1,5 @@
 # Generated from `headrace/_api/aio/queue.py` by .ci/twins.py: edit that file.
-"""`Queue`. Its operations are made in `_api/queue` and `_core/shards/verbs`, and sent by the driver.
+"""`Queue`. Its operations are made in `_api/queue` and `_core/verbs`, and sent by the driver.
 
 Every method may raise redis-py's transport errors once the retries of about 45 s are used up. A method that is called
 with bad arguments raises `ValueError` or `TypeError`, and nothing was sent.
@@ -403,7 +403,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
     def counts(self, *, timeout: Timeout = None) -> Counts:
         """Count the jobs in each state, at one instant (of each shard). counts.lua, O(consumers)."""
-        return self._drive(self._verbs.counts(), None, timeout)
+        return self._drive(self._verbs.views.counts(), None, timeout)
 
     def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
         """Find a job; `None` if it is gone, or never was. find.lua, page by page over dead letters.

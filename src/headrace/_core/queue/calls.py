@@ -13,23 +13,20 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Call, Now, Overlap, Sleep, send, send_all
+from headrace._core.effects import Call, Now, Overlap, Sleep, send
 from headrace._model.checks import Context
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, NewJob
 from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
-from headrace._model.state import Counts, JobState, Repairs, Schedule
-from headrace._model.timing import SCHEDULES_AT_MOST
+from headrace._model.state import Counts, JobState, Repairs
 from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.durability import durable_batch, with_durability
-from headrace._protocol.features import schedules as schedule_ops
-from headrace._protocol.features.schedules import DueSchedules, SchedulePlan, listed
 from headrace._protocol.keys import FLOW, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op, chunks
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import NotDurable, StreamStopped, TooManySchedules
+from headrace.errors import NotDurable, StreamStopped
 
 
 @define
@@ -295,32 +292,3 @@ def drain(count: Callable[[], Call[Counts]], timeout: float | None, *, apart: bo
             break
         yield Sleep(min(pause, left))
     return False
-
-
-def schedules(ops: Ops) -> Call[list[Schedule]]:
-    """List the schedules, page by page."""
-    return listed((yield from _ticking(ops, "all")))
-
-
-def run_due_schedules(ops: Ops) -> Call[SchedulePlan]:
-    """Enqueue the jobs of due schedules. Return the plan, which has the time of the next call."""
-    plan = schedule_ops.plan_ticks(ops, (yield from _ticking(ops, "due")))
-    answers = (yield from send_all(plan.ops)) if plan.ops else []
-    return evolve(plan, wait=0.0) if 2 in answers else plan  # 2: one script was not enough for all ticks
-
-
-def _ticking(ops: Ops, which: str) -> Call[DueSchedules]:
-    found = yield from send(schedule_ops.ticking(ops, which))
-    while found.cursor:
-        more = yield from send(schedule_ops.ticking(ops, which, found.cursor))
-        found = evolve(more, rows=[*found.rows, *more.rows], last=[*found.last, *more.last])
-    return found
-
-
-def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Call[bool]:
-    """Add a schedule, by the server's clock. Return true if its name is new."""
-    now = (yield from send(schedule_ops.ticking(ops, "none"))).now
-    answer = yield from send(build(now))
-    if answer < 0:
-        raise TooManySchedules(SCHEDULES_AT_MOST)
-    return answer > 0

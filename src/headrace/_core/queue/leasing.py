@@ -10,7 +10,8 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import Block, Call, NoteDead, Now, Sleep, Undo, Undoable, send, settle
-from headrace._core.queue.calls import each, run_due_schedules
+from headrace._core.queue.calls import each
+from headrace._core.queue.schedules import run_due_schedules
 from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec

@@ -29,7 +29,6 @@ SOON_S = 0.5  # seconds for a shard's answer, while other shards are left to ask
 
 
 def _silent(error: Exception) -> bool:
-    """Tell whether a call ended without an answer."""
     return getattr(error, "outcome", "refused") != "refused"
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from headrace._core.effects import Call, Scan, hurried, send, send_all
-from headrace._core.queue.calls import schedules
+from headrace._core.queue.schedules import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
 from headrace._model.shards import ROWS_AT_MOST, SHARDS_AT_MOST, Resharding, ShardRow, Table, Totals, tags
@@ -79,7 +79,6 @@ def seal(known: ShardMap) -> Call[None]:
 
 
 def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Call[None]:
-    """Give the successors of one queue its settings."""
     told = yield from _all([ops.seal(0) for ops in old])
     fields = max((one.fields for one in told), key=len)
     paused = any(one.paused for one in told)

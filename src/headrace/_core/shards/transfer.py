@@ -163,7 +163,6 @@ class _HandOver:
         return over
 
     def _away(self) -> Call[list[ShardRow]]:
-        """List the shards to avoid now."""
         now = yield from Now()
         for number, until in list(self.targets.avoided.items()):
             if until <= now:

@@ -149,7 +149,6 @@ class OverviewViews(QueueViews):
         return (yield from self.kept(("tenants",), build))
 
     def _declared(self, queues: Sequence[QueueView]) -> Call[dict[str, Mapping[str, str]]]:
-        """Return the declared options of queues that were just read."""
         shards = yield from self._ops_factory.of([queue.name for queue in queues])
         abouts = {name: self._ops_factory.about(parts) for name, parts in shards.items()}
         return {name: max(some, key=lambda about: about.declaration).declared for name, some in abouts.items()}

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from headrace._core.effects import Call, Now, send_all
 from headrace._core.fair.shares import standing
-from headrace._core.queue import calls
+from headrace._core.queue import schedules as schedule_calls
 from headrace._core.views.reader import SEARCH_KEPT, Reader
 from headrace._model.checks import count
 from headrace._model.state import Counts, Schedule, summed
@@ -71,7 +71,6 @@ class QueueViews(Reader):
         return [evolve(view, outbox=outboxes[view.name], trends=kept[view.name]) for view in views]
 
     def _view(self, name: str, parts: Sequence[Ops], read: Sequence[tuple[Counts, float, float]]) -> QueueView:
-        """Make a queue's view from the replies of its shards."""
         abouts = self._ops_factory.about(parts)
         counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for counts, _, _ in read)])
         now = max(about.now for about in abouts)
@@ -109,7 +108,7 @@ class QueueViews(Reader):
             abouts = self._ops_factory.about(parts)
             schedules: list[Schedule] = []
             for ops in parts:
-                schedules += yield from calls.schedules(ops)
+                schedules += yield from schedule_calls.schedules(ops)
             schedules.sort(key=lambda one: (one.paused, one.next_due))
             declared = max(abouts, key=lambda about: about.declaration)
             found, slots = yield from self._standing(name, parts, declared.declared)

@@ -96,12 +96,10 @@ class Redaction:
         return evolve(limit, values=tuple(values))
 
     def _step(self, job: Job[Any], step: Step) -> Step:
-        """Show a step, with its result as a `Payload`."""
         result = None if step.result is None else self.payload(job, step.result, f"step {step.name}")
         return evolve(step, result=result)
 
     def _attempt(self, job: Job[Any], one: Attempt) -> Attempt:
-        """Show an attempt that has ended."""
         reason = None if not one.reason else bounded(self.text("reason", one.reason, job), 2000)[0]
         traceback = None if not one.traceback else bounded(self.text("traceback", one.traceback, job))[0]
         return evolve(one, reason=reason, traceback=traceback)
@@ -186,7 +184,6 @@ def _ended(job: JobView) -> list[Moment]:
 
 
 def _timeline(job: JobView) -> list[Moment]:
-    """List the recorded moments of a job's life, in order."""
     moments = [Moment(job.enqueued_at, "enqueued"), *_ended(job)]
     leased = job.state == "leased"
     if job.is_run:

@@ -401,7 +401,6 @@ def _batches(consumer: Consumer, gathered: list[HeldJob]) -> list[list[HeldJob]]
 
 
 def _return_waiting(consumer: Consumer) -> Role:
-    """Give back the jobs that have not started."""
     units, _ = yield from TakeBack()
     consumer.give_back([*units, consumer.jobs.gathered])
     consumer.jobs.gathered = []

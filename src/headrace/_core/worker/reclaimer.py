@@ -101,7 +101,6 @@ def _unswept_for(consumer: Consumer, found: Reclaimed, most: float) -> float:
 
 
 def _measure(consumer: Consumer) -> Role:
-    """Read the queue's counts, if telemetry asks for them now."""
     if consumer.gauge is None or not consumer.gauge.due():
         return
     shares = [] if not consumer.leasing.lines else (yield from send(fair_ops.shares(consumer.ops, "")))[0]

@@ -5,7 +5,7 @@ role `reclaim`, and sleeps until then. It also declares the schedules of the cod
 from __future__ import annotations
 
 from headrace._core.effects import Log, Now, Phase, Role, Sleep, send
-from headrace._core.queue.calls import run_due_schedules, schedule
+from headrace._core.queue.schedules import run_due_schedules, schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._protocol.features import schedules as schedule_ops
 from headrace.errors import TooManySchedules, describe_error

@@ -1,0 +1,70 @@
+"""The verbs of a queue's schedules."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from attrs import define
+
+from headrace._core.effects import Call
+from headrace._core.queue import schedules
+from headrace._core.shards.map import ShardMap
+from headrace._core.shards.reshard import gather_schedule
+from headrace._core.verbs.asking import M, each, first
+from headrace._model.job import NewJob
+from headrace._model.state import JobState, Schedule
+from headrace._model.timing import Timing
+from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.keys import job_id
+from headrace._protocol.queue_ops import Ops
+
+
+@define(eq=False)
+class ScheduleVerbs(Generic[M]):
+    """The verbs of a queue's schedules. `ShardedSchedules` replaces the few of several shards."""
+
+    map: M
+
+    def add(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Call[bool]:
+        """Make a job recur, in the shard of the schedule's name."""
+        schedule_ops.schedule(self.map.of(job_id(name)), name, timing, missed, job)  # checks all arguments
+        yield from self.map.look()
+        ops = self.map.of(name)
+        known = yield from self._gather(ops, name)
+        return (yield from schedules.schedule(ops, schedule_ops.schedule(ops, name, timing, missed, job))) and not known
+
+    def _gather(self, ops: Ops, name: str) -> Call[bool]:  # noqa: ARG002 - there is no other shard
+        """Move a schedule to its shard. Return true if an older shard had it."""
+        yield from ()
+        return False
+
+    def remove(self, name: str) -> Call[bool]:
+        return each(self.map, name, name, schedule_ops.unschedule)
+
+    def listed(self) -> Call[list[Schedule]]:
+        """List the schedules of all shards, the next due first."""
+        yield from self.map.look()
+        found: list[Schedule] = []
+        for ops in self.map.ordered():
+            found += yield from schedules.schedules(ops)
+        return sorted(found, key=lambda one: (one.paused, one.next_due))
+
+    def of(self, name: str) -> Call[tuple[Schedule, JobState[Any]] | None]:
+        """Read a schedule, and its next job; `None` without such a schedule."""
+        return first(self.map, name, schedule_ops.schedule_of)
+
+    def pause(self, name: str, pause: bool) -> Call[bool]:
+        """Pause or resume a schedule. Return false if there is none, or it was in that state already."""
+        return each(self.map, name, name, lambda ops, name: schedule_ops.pause_schedule(ops, name, pause))
+
+    def run(self, name: str) -> Call[str | None]:
+        """Enqueue the job of a schedule now; return its id, `None` without such a schedule."""
+        return first(self.map, name, schedule_ops.run_schedule)
+
+
+@define(eq=False)
+class ShardedSchedules(ScheduleVerbs[ShardMap]):
+    """As `ScheduleVerbs`, for several shards."""
+
+    def _gather(self, ops: Ops, name: str) -> Call[bool]:
+        return gather_schedule(self.map, self.map.at(ops.number), name)
