@@ -19,18 +19,10 @@ from headrace._model.steps import Progress, Step
 from headrace._model.terms import LimitView, Share, SlotView, Tenants
 from headrace._model.verbs import Bulk
 from headrace._model.views.jobs import JobsPage, JobView, KindsPage, KindView, Moment, ScheduleView, WorkerView
-from headrace._model.views.queues import (
-    Attention,
-    Overview,
-    QueuePage,
-    QueueView,
-    ServerFacts,
-    ShardView,
-    Totals,
-    TrendPoint,
-    Trends,
-)
+from headrace._model.views.overview import Attention, Overview, ServerFacts, Totals
+from headrace._model.views.queues import QueuePage, QueueView, ShardView
 from headrace._model.views.texts import Payload
+from headrace._model.views.trends import TrendPoint, Trends
 
 __all__ = [
     "Admin",

@@ -52,7 +52,7 @@ from headrace._model.terms import RESERVED, parameters
 from headrace._model.timing import MISSED, PREFIX, Recurring, Timing, missed_policy
 from headrace._model.verbs import VERBS
 from headrace._model.views.jobs import ENDED
-from headrace._model.views.queues import OutboxView
+from headrace._model.views.outbox import OutboxView
 from headrace._model.views.texts import one_line, span, text_of, visible
 from headrace._net.aio import colour as aio
 from headrace._net.base.address import Address, client_of, given
@@ -63,9 +63,9 @@ from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.executor import meet
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.export import protocol
+from headrace._protocol.features.outbox import relayed
 from headrace._protocol.keys import FLOW, Keys, job_id, worker_name
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT, LOG_AGAIN_S
-from headrace._protocol.view_ops import relayed
 from headrace._telemetry.log import JsonLines, TextLines, log_event
 from headrace._telemetry.outbox import REPORT_EVERY_S, record_outbox, record_relayed
 from headrace._telemetry.tracing import injected

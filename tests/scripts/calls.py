@@ -15,13 +15,15 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
-from headrace._model.views.queues import OutboxView
+from headrace._model.views.outbox import OutboxView
 from headrace._protocol import admin_ops, presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.features import events as event_ops
 from headrace._protocol.features import fair as fair_ops
+from headrace._protocol.features import outbox as outbox_ops
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.features import trends as trend_ops
 from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -318,7 +320,7 @@ CALLS: dict[str, Calls] = {
         payloads="names of entries",
     ),
     "relayed": Calls(
-        sample=view_ops.relayed(OPS, OutboxView("host:1", 2, 3.0, 4, ended=False)),
+        sample=outbox_ops.relayed(OPS, OutboxView("host:1", 2, 3.0, 4, ended=False)),
         nothing=[([], [-1])],
         filled=[(["relay", "host:1", "rows", "2"], [ANY, "at", ANY, "relay", "host:1", "rows", "2"])],
         payloads="a report of 6 short fields",
@@ -423,7 +425,7 @@ CALLS: dict[str, Calls] = {
         filled=[(["s", "every 1000", 5, 1005, 5], 0)],
     ),
     "trends": Calls(
-        sample=view_ops.trends(OPS, "minute", 10),
+        sample=trend_ops.trends(OPS, "minute", 10),
         nothing=[([0, 10], [ANY, 0, ""])],
         payloads="a part of one string, 104 kB",
     ),

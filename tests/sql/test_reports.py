@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import headrace.web
 from headrace import Queue
-from headrace._model.views.queues import OutboxView
-from headrace._protocol import view_ops
+from headrace._model.views.outbox import OutboxView
+from headrace._protocol.features import outbox as outbox_ops
 from headrace.console.cli.app import app
 from headrace.inspect import Inspector
 from headrace.sql import Outbox, Relay
@@ -86,7 +86,7 @@ def test_a_relay_reports(
 def test_screens_name_a_dead_relay(newest: Server, queue: Queue[bytes]) -> None:
     queue.enqueue(b"")
     report = OutboxView("host:17", 3, 5.0, 1, ended=False)
-    queue._executor.run_all([view_ops.relayed(queue.ops, report)])
+    queue._executor.run_all([outbox_ops.relayed(queue.ops, report)])
     (row,) = ran(newest, "stats", "q")[1]
     assert row["q"]["outbox"] == {
         "relay": "host:17", "rows": 3, "oldest": 5.0, "refused": 1, "ended": False, "why": "",
@@ -103,6 +103,6 @@ def test_screens_name_a_dead_relay(newest: Server, queue: Queue[bytes]) -> None:
     assert (code, relay["state"]) == (1, "broken")
     assert "3 rows, the oldest for 5 s, 1 refused; the relay host:17 is dead, it reported 3" in relay["text"]
     assert "3 rows, the oldest for 5 s" in asyncio.run(page(newest.url))
-    queue._executor.run_all([view_ops.relayed(queue.ops, OutboxView("host:17", 0, 0.0, 0, ended=True))])
+    queue._executor.run_all([outbox_ops.relayed(queue.ops, OutboxView("host:17", 0, 0.0, 0, ended=True))])
     relay = next(one for one in ran(newest, "doctor")[1] if one["check"] == "relay")
     assert (relay["state"], relay["text"]) == ("note", "of the outbox of q: 0 rows; the relay host:17 ended 0 s ago")

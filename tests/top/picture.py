@@ -13,7 +13,8 @@ from headrace import Queue
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.attention import Look, attention
 from headrace._model.state import WorkerState
-from headrace._model.views.queues import Overview, QueueView
+from headrace._model.views.overview import Overview
+from headrace._model.views.queues import QueueView
 from headrace._protocol.view_ops import Signs
 from headrace.console.top.app import Top
 

@@ -277,7 +277,6 @@ def judge(
 
 
 def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: Callable[[Any], float]) -> Settlement:
-    """Settle a failure by tenacity's objects."""
     if policy.retry is not None and not policy.retry(state):
         return Settlement("dead", claim, reason=reason)
     strategy: Any = policy.wait if policy.wait is not None else wait

@@ -351,7 +351,6 @@ class FlowOps:
         return self._op("flow_read", [self.run(n) for n in names], args, decode)
 
     def _readable(self, state: FlowState | None) -> FlowState | None:
-        """Let the flow's codec decode the results of a run."""
         if state is None or isinstance(self.codec, BytesCodec):
             return state
         decode = untyped(bound(self.codec, self.name, self.namespace)).decode

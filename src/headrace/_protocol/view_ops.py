@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from struct import Struct
 from typing import Any
 
 from attrs import evolve, frozen
 
 from headrace._model import checks
 from headrace._model.state import Counts, JobState, WorkerState
-from headrace._model.views.queues import EVERY_S, KEPT, Every, OutboxView, TrendPoint, Trends
 from headrace._protocol import replies
 from headrace._protocol.keys import wire_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LISTED_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Page, text
-
-_RECORD = Struct(">9I")  # see lua/lib/trend_records.lua
 
 
 @frozen
@@ -51,28 +46,6 @@ def about(ops: Ops) -> Op[About]:
         return About(now / 1000, paused == 1, levels + 1, declaration, dict(zip(said[::2], said[1::2], strict=False)))
 
     return ops.op("about", [], decode)
-
-
-def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
-    """Keep a report on the SQL outbox of a queue, or read the last one; `None`: there is none."""
-
-    def decode(reply: Any) -> OutboxView | None:
-        age, *words = reply
-        said = dict(zip(map(text, words[::2]), map(text, words[1::2]), strict=False))
-        if age < 0 or not said.keys() >= {"relay", "rows", "oldest", "refused"}:
-            return None
-        oldest = int(said["oldest"]) / 1000
-        ended = said.get("ended") == "1"
-        refused = int(said["refused"])
-        why = said.get("why", "")
-        return OutboxView(said["relay"], int(said["rows"]), oldest, refused, ended, age / 1000, why)
-
-    fields: list[str] = []
-    if view is not None:
-        given = {"relay": view.relay, "rows": view.rows, "oldest": round(view.oldest * 1000), "refused": view.refused}
-        given["why"] = view.why
-        fields = [str(part) for pair in {**given, "ended": int(view.ended)}.items() for part in pair]
-    return ops.op("relayed", fields, decode)
 
 
 @frozen
@@ -110,33 +83,6 @@ def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
         return Holding(text(reply[0]), reply[1], reply[2] / 1000 if reply[2] else None)
 
     return ops.op("lease_of", [entry], decode)
-
-
-def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
-    """Read the last *number* records of a queue's trends, and the record before them, for the first differences."""
-
-    def decode(reply: Any) -> Trends:
-        now, kept, data = reply
-        length = EVERY_S[every]
-        # Other records are unused places, or are left from an earlier round of the ring.
-        records = sorted(
-            one
-            for one in _RECORD.iter_unpack(data)
-            if one[0] > 0 and 0 <= now / 1000 // length - one[0] // length <= number
-        )
-        points = (_point(before, one) for before, one in pairwise(records))
-        return Trends(now / 1000, ops.keys.queue, every, kept == 1, tuple(points)[-number:])
-
-    return ops.op("trends", [int(every == "hour"), min(number + 1, KEPT[every])], decode)
-
-
-def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
-    at, *sums, waiting, leased, later, dead, lag = one
-    since = ((now - then) % 2**32 for then, now in zip(before[1:4], sums, strict=True))
-    # counters that went back belong to another queue of this name
-    enqueued, completed, removed = (number if number < 2**31 else 0 for number in since)
-    seconds = float(at - before[0])
-    return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, later, dead, lag / 1000)
 
 
 def counts(ops: Ops) -> Op[Counts]:

@@ -21,7 +21,7 @@ from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider,
 from headrace import _forks
 from headrace._model.state import Counts
 from headrace._model.terms import Share
-from headrace._model.views.queues import OutboxView
+from headrace._model.views.outbox import OutboxView
 from headrace._telemetry.tracing import ERROR, SCHEMA, SCOPE, Place, ProviderCache, Value, error_type
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # the conventions'

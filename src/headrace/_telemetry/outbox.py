@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace._model.views.queues import OutboxView
+from headrace._model.views.outbox import OutboxView
 from headrace._telemetry.metrics import instruments, outboxes
 from headrace._telemetry.tracing import Place
 

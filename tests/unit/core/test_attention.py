@@ -13,7 +13,10 @@ from headrace._model.job import KEY
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, OtherTerms, WorkerState
-from headrace._model.views.queues import OutboxView, Overview, QueueView, ServerFacts, Totals, TrendPoint
+from headrace._model.views.outbox import OutboxView
+from headrace._model.views.overview import Overview, ServerFacts, Totals
+from headrace._model.views.queues import QueueView
+from headrace._model.views.trends import TrendPoint
 from headrace._protocol.view_ops import Signs
 
 ALIVE = WorkerState("w.1", "q", 0.0, 10.0, 0, alive=True)

@@ -22,7 +22,9 @@ from headrace._model.letters import DeadPage
 from headrace._model.state import Schedule
 from headrace._model.terms import Tenants
 from headrace._model.views.jobs import JobsPage, JobView, KindsPage, ScheduleView, WorkerView
-from headrace._model.views.queues import Every, Overview, QueuePage, Trends
+from headrace._model.views.overview import Overview
+from headrace._model.views.queues import QueuePage
+from headrace._model.views.trends import Every, Trends
 from headrace._net.base.address import Address, Client
 from headrace._net.base.retries import bounding
 from headrace._net.sync.driver import Driver

@@ -17,7 +17,6 @@ T = TypeVar("T")
 
 
 def _joined(found: Iterable[T], name: str, both: Callable[[T, T], T]) -> list[T]:
-    """Join views that have the same *name*: an attribute."""
     kept: dict[object, T] = {}
     for one in found:
         key = getattr(one, name)

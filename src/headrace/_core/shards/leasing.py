@@ -165,7 +165,6 @@ class ShardedLeaser:
 
     @property
     def _patience(self) -> float:
-        """The seconds to wait for one node."""
         return min(self.map.ops.settings.timeout, WITHIN_S)
 
     def _look(self, within: float, seen: Table | None = None) -> Call[bool]:

@@ -178,7 +178,6 @@ def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Call
 
 
 def _keys(known: ShardMap) -> Call[list[tuple[str, int]]]:
-    """Scan for all keys of the shards of the group."""
     keys = known.ops.keys
     cursor = 0
     pattern = f"{known.ops.namespace}:{{{keys.group}~*"

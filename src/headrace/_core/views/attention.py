@@ -15,8 +15,10 @@ from attrs import frozen
 from headrace._model.policy import declared_rates, divided
 from headrace._model.state import Counts, OtherTerms
 from headrace._model.terms import in_words
-from headrace._model.views.queues import Attention, QueueView, ServerFacts, TrendPoint, program_name
+from headrace._model.views.overview import Attention, ServerFacts
+from headrace._model.views.queues import QueueView, program_name
 from headrace._model.views.texts import one_line, span
+from headrace._model.views.trends import TrendPoint
 from headrace._protocol.view_ops import Signs
 
 HOUR_S = 3600  # seconds for which dead letters are new

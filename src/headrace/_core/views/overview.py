@@ -12,9 +12,12 @@ from headrace._core.effects import Call, Inform, Now, send_all
 from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
 from headrace._core.views.queues import QueueViews
 from headrace._model.terms import Tenants
-from headrace._model.views.queues import Overview, QueueView, ServerFacts, Trends, sum_trends
+from headrace._model.views.overview import Overview, ServerFacts
+from headrace._model.views.queues import QueueView
 from headrace._model.views.texts import one_line
+from headrace._model.views.trends import Trends, sum_trends
 from headrace._protocol import view_ops
+from headrace._protocol.features import trends as trend_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
@@ -126,7 +129,7 @@ class OverviewViews(QueueViews):
         if key not in self._sums:
             queues = (yield from self.overview()).queues
             shards = yield from self._ops_factory.of([one.name for one in queues if one.name in key and one.trends])
-            ops = [view_ops.trends(part, "minute", 120) for parts in shards.values() for part in parts]
+            ops = [trend_ops.trends(part, "minute", 120) for parts in shards.values() for part in parts]
             read: list[Trends] = []
             for start in range(0, len(ops), OPS_PER_TRIP):
                 read += yield from send_all(ops[start : start + OPS_PER_TRIP])
@@ -200,7 +203,7 @@ class OverviewViews(QueueViews):
         for name in sorted(late - self._usual.keys())[:10]:
             parts = [ops for ops in shards[name] if self._ops_factory.about([ops])[0].declared.get("trends") == "yes"]
             try:
-                read = yield from send_all([view_ops.trends(ops, "minute", LAG_MINUTES) for ops in parts])
+                read = yield from send_all([trend_ops.trends(ops, "minute", LAG_MINUTES) for ops in parts])
             except self._refusals:
                 read = []
             self._usual[name] = (now, usual_lag(sum_trends(read).points) if read else None)

@@ -16,9 +16,13 @@ from headrace._core.views.reader import SEARCH_KEPT, Reader
 from headrace._model.checks import count
 from headrace._model.state import Counts, Schedule, summed
 from headrace._model.terms import LimitView, Share, fair_by
-from headrace._model.views.queues import KEPT, Every, OutboxView, QueuePage, QueueView, ShardView, Trends, sum_trends
+from headrace._model.views.outbox import OutboxView
+from headrace._model.views.queues import QueuePage, QueueView, ShardView
+from headrace._model.views.trends import KEPT, Every, Trends, sum_trends
 from headrace._protocol import view_ops
+from headrace._protocol.features import outbox as outbox_ops
 from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.features import trends as trend_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -50,7 +54,7 @@ class QueueViews(Reader):
         self, parts: Mapping[str, Sequence[Ops]], late: Sequence[str], due: Sequence[str]
     ) -> Call[list[QueueView]]:
         """Read some queues, the outboxes of the queues *late*, and the workers of the queues *due*."""
-        ops: list[Op[Any]] = [view_ops.relayed(self._ops_factory.whole(name)) for name in late]
+        ops: list[Op[Any]] = [outbox_ops.relayed(self._ops_factory.whole(name)) for name in late]
         ops += (view_ops.measure(one) for some in parts.values() for one in some)
         ops += (view_ops.workers(one) for name in due for one in parts[name])
         read = yield from send_all(ops)
@@ -156,7 +160,7 @@ class QueueViews(Reader):
         def build() -> Call[Trends]:
             parts = (yield from self._ops_factory.of([name]))[name]
             return sum_trends(
-                (yield from send_all([view_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
+                (yield from send_all([trend_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
             )
 
         return (yield from self.kept(("trends", name, every, number), build))

@@ -12,7 +12,7 @@ from headrace._core.views.redaction import Redact, Redaction
 from headrace._model.codec import Codec, chosen
 from headrace._model.shards import apart
 from headrace._model.state import JobState, WorkerState
-from headrace._model.views.queues import OutboxView
+from headrace._model.views.outbox import OutboxView
 from headrace._protocol.queue_ops import Ops
 
 R = TypeVar("R")
