@@ -44,7 +44,7 @@ class Runs:
     """Leased jobs, and the calls of their handlers."""
 
     def __init__(self, client: Any) -> None:
-        from headrace._protocol import step_ops
+        from headrace._protocol.features.runs import ops as step_ops
 
         self.ops, self.client, self.made = Ops(Keys.of("steps", "headrace"), QueueSettings()), client, step_ops
         client.flushdb()

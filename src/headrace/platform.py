@@ -61,8 +61,8 @@ from headrace._net.base.retries import heals
 from headrace._net.sync import colour as sync
 from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.executor import meet
-from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.export import protocol
+from headrace._protocol.features.conditions import Admission
 from headrace._protocol.features.outbox import relayed
 from headrace._protocol.keys import FLOW, Keys, job_id, worker_name
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT, LOG_AGAIN_S

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 
 from headrace import FanOut, Flow, NewJob, Queue, Worker
 from headrace._model.settings import QueueSettings
+from headrace._protocol.features.flows.ops import FlowOps
 from headrace._protocol.features.flows.rows import flow_state
-from headrace._protocol.flow_ops import FlowOps
 from headrace.errors import ReplyError
 from tests.flows.conftest import Flows
 from tests.support.awaiting import until

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace._protocol.flow_ops import CHILDREN_AT_MOST
+from headrace._protocol.features.flows.ops import CHILDREN_AT_MOST
 from tests.scripts import stands_flows, stands_jobs, stands_whole  # noqa: F401 - they fill STANDS
 from tests.scripts.calls import CALLS
 from tests.scripts.conftest import Lua

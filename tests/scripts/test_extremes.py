@@ -15,7 +15,8 @@ from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.job import Claim
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
-from headrace._protocol import admin_ops, step_ops
+from headrace._protocol import admin_ops
+from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header

@@ -24,7 +24,8 @@ from headrace._core.effects import Call, HeldJob, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
-from headrace._protocol import admin_ops, step_ops, view_ops
+from headrace._protocol import admin_ops, view_ops
+from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace._protocol import step_ops
+from headrace._protocol.features.runs import ops as step_ops
 from tests.steps.conftest import DAY, Runs
 from tests.support.colours import Connect
 from tests.support.steps import suspend

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from headrace import FanOut, Flow
-from headrace._protocol import step_ops
+from headrace._protocol.features.runs import ops as step_ops
 from tests.support.colours import Connect
 from tests.support.steps import key, suspend
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace._protocol import step_ops
+from headrace._protocol.features.runs import ops as step_ops
 from tests.conformance.test_resharding import OLD, gone
 from tests.support.colours import Connect
 from tests.support.steps import suspend

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from headrace import Event, JobState, Queue, QueueFull
-from headrace._protocol import step_ops
+from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import RunSuspended
 from tests.support.awaiting import PATIENCE, until

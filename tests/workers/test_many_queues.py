@@ -18,7 +18,7 @@ from headrace._core.worker.idle import ALL_IDLE, LEAST_S
 from headrace._net.aio.trips import AsyncTrips
 from headrace._net.base.pool import SPARE_S
 from headrace._net.sync.trips import Trips
-from headrace._protocol import presence_ops
+from headrace._protocol.features import presence as presence_ops
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server

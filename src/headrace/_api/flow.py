@@ -24,7 +24,7 @@ from headrace._model.terms import Limit, Named
 from headrace._net.base.address import Connected
 from headrace._protocol.durability import with_durability
 from headrace._protocol.features import results as result_ops
-from headrace._protocol.flow_ops import FlowOps, new_run
+from headrace._protocol.features.flows.ops import FlowOps, new_run
 from headrace._protocol.op import Op
 from headrace._telemetry.client import SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place

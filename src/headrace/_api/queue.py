@@ -35,10 +35,10 @@ from headrace._model.state import JobState
 from headrace._model.steps import step_name
 from headrace._net.base.address import Address, Connected, Timeout, Unpicklable
 from headrace._net.base.retries import SETTLING, bounding, place
-from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.durability import with_durability
 from headrace._protocol.every_op import EveryOp
 from headrace._protocol.features import results as result_ops
+from headrace._protocol.features.conditions import Admission
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.op import Op, Prepared
 from headrace._protocol.queue_ops import Item, Ops, enqueue_full, enqueue_one

@@ -33,7 +33,7 @@ from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
 from headrace._protocol import admin_ops
-from headrace._protocol.conditional_ops import Admission, Refusal
+from headrace._protocol.features.conditions import Admission, Refusal
 from headrace._protocol.features.history import Ended
 from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.keys import Keys

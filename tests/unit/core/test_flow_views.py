@@ -11,7 +11,7 @@ from headrace._core.views.flows import STAGES_AT_MOST, flow_of, ranks
 from headrace._model.flow import ChildView, FlowState, RunView
 from headrace._model.state import Counts
 from headrace._model.views.queues import QueueView
-from headrace._protocol.flow_ops import LEADS
+from headrace._protocol.features.flows.ops import LEADS
 from headrace.console.web.graph import Node, drawn, nodes
 
 

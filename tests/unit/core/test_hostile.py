@@ -21,7 +21,7 @@ from headrace._core.worker.fetch import fetch, settlements
 from headrace._core.worker.renewal import check_named
 from headrace._core.worker.variants import KindConsumer, PersistentConsumer
 from headrace._model.settings import QueueSettings
-from headrace._protocol.flow_ops import FlowOps
+from headrace._protocol.features.flows.ops import FlowOps
 from headrace._protocol.keys import FLOW, Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import REASON_CHARACTERS, Verdict, describe_error

@@ -16,8 +16,8 @@ from headrace._core.verdicts import Settlement
 from headrace._core.worker.fetch import fetch
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings
+from headrace._protocol.features.flows.ops import Advance, FlowOps
 from headrace._protocol.features.schedules import DueSchedules
-from headrace._protocol.flow_ops import Advance, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import TooLarge
 from tests.unit.core.test_calls import OPS, Stage

@@ -17,7 +17,7 @@ from headrace._core.steps.run import TURNS, Run, refuse_steps
 from headrace._model.checks import LAST_MOMENT_S
 from headrace._model.job import Claim, Job
 from headrace._model.steps import Record, fraction_of, moment, step_name
-from headrace._protocol import step_ops
+from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended

@@ -11,7 +11,7 @@ from headrace._core.shards.map import ShardMap
 from headrace._model.policy import Durability, room
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import SHARDS_AT_MOST, Table
-from headrace._protocol.conditional_ops import Admission
+from headrace._protocol.features.conditions import Admission
 from headrace._protocol.keys import Keys
 from headrace._protocol.shards import WholeOps
 

@@ -13,7 +13,7 @@ from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, summed
 from headrace._protocol import view_ops
-from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
+from headrace._protocol.features.flows.ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import PAGES_IN_A_ROW, POLL_S
 from headrace._protocol.op import Op
 from headrace.errors import JobFailed

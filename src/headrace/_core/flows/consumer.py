@@ -14,7 +14,7 @@ from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
 from headrace._model.flow import FlowJob
 from headrace._model.job import Claim
-from headrace._protocol.flow_ops import CHILDREN_AT_MOST, LEADS, STEPS_PER_SCRIPT, Advance, FlowOps
+from headrace._protocol.features.flows.ops import CHILDREN_AT_MOST, LEADS, STEPS_PER_SCRIPT, Advance, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 

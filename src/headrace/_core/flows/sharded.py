@@ -18,7 +18,7 @@ from headrace._model.flow import FlowState
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed, Table
-from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps, run_of
+from headrace._protocol.features.flows.ops import STEPS_PER_SCRIPT, FlowOps, run_of
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps, table
 

@@ -9,7 +9,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.roles import NamedRole
 from headrace._core.worker.shared_read import Place, by_place
-from headrace._protocol import presence_ops
+from headrace._protocol.features import presence as presence_ops
 from headrace._protocol.limits import OPS_PER_TRIP, POLL_S
 
 REPORT_EVERY_S = 10.0  # seconds between two reports; a message of an operator brings the next one forward

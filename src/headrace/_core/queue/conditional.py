@@ -10,7 +10,7 @@ from headrace._core.queue.calls import said_what_is_in
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
-from headrace._protocol.conditional_ops import Admission, Item, Refusal
+from headrace._protocol.features.conditions import Admission, Item, Refusal
 from headrace._protocol.limits import ATTEMPT_S, POLL_S
 from headrace.errors import NotDurable
 

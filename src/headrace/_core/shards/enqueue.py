@@ -18,8 +18,8 @@ from headrace._model.job import NewJob, is_new
 from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
-from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.durability import with_durability
+from headrace._protocol.features.conditions import Admission, Item
 from headrace._protocol.keys import job_id, job_key
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op

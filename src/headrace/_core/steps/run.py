@@ -21,11 +21,11 @@ from headrace._core.effects import Call, Send, Sleep, send
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
-from headrace._protocol import step_ops
 from headrace._protocol.durability import with_durability
+from headrace._protocol.features.runs import ops as step_ops
+from headrace._protocol.features.runs.ops import BYTES_SPENT, LOST
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.step_ops import BYTES_SPENT, LOST
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
 
 TURNS = 8  # of the event loop, in which tasks that were made beside a wait, or that a step has woken, take their steps

@@ -22,11 +22,12 @@ from headrace._model.shards import Resharding, apart, shard_count
 from headrace._model.state import JobState, Repairs
 from headrace._model.steps import step_name
 from headrace._model.verbs import Bulk
-from headrace._protocol import admin_ops, presence_ops
+from headrace._protocol import admin_ops
+from headrace._protocol.features import presence as presence_ops
+from headrace._protocol.features.presence import Request
 from headrace._protocol.keys import job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg
-from headrace._protocol.presence_ops import Request
 from headrace._protocol.queue_ops import Delay, Ops
 from headrace.errors import ConfigurationError, HeadraceError
 

@@ -34,8 +34,9 @@ from headrace._model.job import Claim, NewJob
 from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
-from headrace._protocol import admin_ops, step_ops
-from headrace._protocol.conditional_ops import Admission, Item
+from headrace._protocol import admin_ops
+from headrace._protocol.features.conditions import Admission, Item
+from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.keys import job_id
 from headrace._protocol.limits import COURTESY_S
 from headrace._protocol.op import Op

@@ -16,7 +16,7 @@ from headrace._model.flow import FlowState, FlowView, RunsPage, RunView, StageVi
 from headrace._model.shards import number_in
 from headrace._model.views.queues import QueueView
 from headrace._protocol import view_ops
-from headrace._protocol.flow_ops import LEADS, FlowOps
+from headrace._protocol.features.flows.ops import LEADS, FlowOps
 from headrace._protocol.keys import run_in, run_pattern
 from headrace._protocol.limits import JOBS_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.op import Op

@@ -11,7 +11,7 @@ from headrace._core.effects import Now, Role, Wake, send
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.renewal import died
-from headrace._protocol import presence_ops
+from headrace._protocol.features import presence as presence_ops
 from headrace._protocol.op import Op
 
 EACH_S = 0.25  # seconds for each queue between two calls for one queue: 4 calls a second for all queues
