@@ -72,7 +72,7 @@ def test_values_take_turns_while_they_wait_for_a_handler() -> None:
     order.
     """
     consumer = make_consumer(fair="tenant")
-    consumer.jobs.mean = 0.002
+    consumer.jobs.mean = 0.005
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([Grant(of_tenants(consumer, "ffff"))])
@@ -206,18 +206,24 @@ def test_only_queues_with_terms_have_the_role() -> None:
 
 
 def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
-    for options, took, most in (
-        ({}, 0.001, 2 + 100),
-        ({"fair": "tenant"}, 0.001, 2 + 4),
-        ({"fair": "tenant"}, 0.003, 2 + 1),
-        ({"fair": "tenant"}, 0.005, 2),
-        ({"limits": Limit(5)}, 0.001, 2),
-    ):
+    for options, most in (({}, 102), ({"fair": "tenant"}, 12), ({"limits": Limit(5)}, 2)):
         consumer = make_consumer(concurrency=2, **options)
-        if consumer.leasing.fair is not None:
-            consumer.leasing.fair.undeclared = False
-        consumer.jobs.mean = took
+        consumer.jobs.mean = 0.001
         assert limit(Hand(fetch(consumer)).go()) == most
+
+
+@pytest.mark.parametrize(("call", "most"), [(0.0, 2), (0.00051, 2 + 2), (0.00101, 2 + 4), (0.003, 2 + 10), (1.0, 2 + 10)])
+def test_jobs_are_leased_ahead_for_the_time_of_two_calls(call: float, most: int) -> None:
+    """So much keeps the handlers busy, and a job of a quiet value waits for no more, nor for more than 5 ms."""
+    consumer = make_consumer(concurrency=2, fair="tenant")
+    consumer.jobs.mean = 0.001
+    hand = Hand(fetch(consumer))
+    for _ in range(50):
+        consumer.leasing.available = True
+        hand.go()
+        hand.now += call
+        assert isinstance(hand.go([grant(consumer)]), Sleep)
+    assert consumer.room() == most
 
 
 def free_at_once(jobs: int = 4, took: float = 0.008, *, ends: int = 4, **options: Any) -> tuple[Hand, Consumer, Any]:
@@ -229,6 +235,8 @@ def free_at_once(jobs: int = 4, took: float = 0.008, *, ends: int = 4, **options
     for _ in range(ends):
         hand.run(consumer)
     consumer.jobs.mean = took
+    if consumer.leasing.fair is not None:
+        consumer.leasing.fair.call_s = 0.001
     consumer.leasing.available = True
     consumer.slot_freed()
     return hand, consumer, hand.go()

@@ -55,7 +55,7 @@ def spread(consumer: Consumer, room: int) -> Call[int]:
     slots = consumer.slots()
     if fair is None or not fair.queues.path or consumer.handler.batch or consumer.shared is not None or slots == 1:
         return room
-    if not consumer.leasing.backlog or mean is None or mean < FAIR_START_WITHIN_S:
+    if not consumer.leasing.backlog or mean is None or mean < 2 * fair.call_s:
         fair.spread.left = 0
         return room
     now = yield from Now()

@@ -34,7 +34,7 @@ from headrace._protocol.replies import Died, Grant, Reclaimed, Verdicts
 from headrace.errors import class_path, describe_error, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
-FAIR_START_WITHIN_S = 0.002  # the same with `fair`: about two calls. A quiet value waits behind those leased ahead
+FAIR_START_WITHIN_S = 0.005  # the same with `fair`, at most: a quiet value waits behind jobs that are leased ahead
 IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
 CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
 
@@ -340,15 +340,15 @@ class Consumer:
         return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
 
     def ahead(self) -> int:
-        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`, or within
-        `FAIR_START_WITHIN_S`.
+        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`. With
+        `fair` they start while two lease calls are under way.
 
         With limits none: a job that waits for a handler here would take a slot that others could use.
         """
         fair = self.leasing.fair
         if fair is not None and fair.queues.limits:
             return 0
-        within = START_WITHIN_S if fair is None or not fair.queues.path else FAIR_START_WITHIN_S
+        within = START_WITHIN_S if fair is None or not fair.queues.path else min(2 * fair.call_s, FAIR_START_WITHIN_S)
         return min(self.starts_within(within), max(JOBS_PER_SCRIPT, self.slots()))
 
     def starts_within(self, seconds: float) -> int:

@@ -308,6 +308,8 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
     for claim, reason in grant.undecodable:
         held = cast("HeldJob", claim)
         consumer.settle(held, undecoded(held, reason))
+    if (fair := consumer.leasing.fair) is not None and call.sent_at is not None:
+        fair.call_s += 0.2 * (now - call.sent_at - fair.call_s)
     if grant.structure is not None or grant.unread:
         yield from note_terms(consumer, grant)
         if grant.elsewhere:  # the next call is for the other script

@@ -95,6 +95,7 @@ class FairLeasing:
     asked_at: float = 0.0  # when the server was asked last whether the terms change
     jobs: int = 0  # jobs leased under these terms
     absent: set[str] = field(factory=set[str])  # the headers of the terms that none of these had
+    call_s: float = 0.0025  # seconds that a lease call takes
     spread: Spread = field(factory=Spread)
 
     def __attrs_post_init__(self) -> None:
