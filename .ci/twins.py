@@ -156,7 +156,7 @@ def formatted(module: str, path: Path) -> str:
 
 
 def main() -> int:
-    """Write the files, or look whether they are as they should be."""
+    """Write the files, or check them."""
     stale: list[str] = []
     for room, file in [(room, file) for room, files in FILES.items() for file in files]:
         source, path = (SOURCE / room.format(colour) / f"{file}.py" for colour in ("aio", "sync"))

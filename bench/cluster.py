@@ -52,7 +52,6 @@ class Bench:
         self.payloads = [b"%0100d" % n for n in range(jobs)]
 
     def measure(self, way: str) -> dict[str, float]:
-        """Run one way on empty servers."""
         self.empty()
         if way in FLEET:
             return self.fleet(way)
@@ -94,7 +93,7 @@ class Bench:
             node.flushall()
 
     def busy(self) -> list[float]:
-        """Seconds of processor time of each master."""
+        """Return the seconds of processor time of each master."""
         infos = [node.info("cpu") for node in self.nodes]
         return [float(info["used_cpu_user"]) + float(info["used_cpu_sys"]) for info in infos]
 
@@ -142,7 +141,7 @@ class Bench:
             return time.perf_counter() - since
 
     def fleet(self, way: str) -> dict[str, float]:
-        """Have several processes enqueue, or drain, at once."""
+        """Let several processes enqueue or drain at once."""
         if way == "fleet drains":
             self.fill(self.jobs)
         each = self.jobs // self.clients
@@ -171,7 +170,7 @@ class Bench:
         return {"jobs/s": done / seconds, "server us": 1e6 * sum(used) / done, "busiest": max(used) / sum(used)}
 
     async def rest(self) -> dict[str, float]:
-        """Watch an idle worker, first as it looks after queues that it has begun to serve, then at rest."""
+        """Watch an idle worker, first while it looks after its new queues, then at rest."""
         worker = AsyncWorker(url=self.cluster.url)
 
         @worker.handler("bench", shards=self.shards)
@@ -186,7 +185,7 @@ class Bench:
                 return {"client cores": client, "server cores": servers, "client cores at first": first[0]}
 
     async def idle(self) -> tuple[float, float]:
-        """The processors' time that this process takes, and the servers, in a second."""
+        """Return the processor time that this process and the servers take in a second."""
         before, mine, since = self.busy(), time.process_time(), time.perf_counter()
         await asyncio.sleep(REST_S)
         mine, took = time.process_time() - mine, time.perf_counter() - since

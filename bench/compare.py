@@ -138,7 +138,7 @@ class Peer:
 
 
 def processor(client: Any) -> float:
-    """The seconds of processor time of the server so far."""
+    """Return the seconds of processor time of the server so far."""
     told = client.info("cpu")
     return float(told["used_cpu_user"] + told["used_cpu_sys"])
 
@@ -177,7 +177,7 @@ def measure(peer: Peer, client: Any, jobs: int, lone: int) -> Figures:
 
 
 def median(rounds: list[Figures], key: str) -> float | None:
-    """The median of a figure, if it was measured."""
+    """Return the median of a figure, if it was measured."""
     values = [one[key] for one in rounds if key in one]
     return statistics.median(values) if values else None
 
@@ -191,7 +191,6 @@ def cell(rounds: list[Figures], key: str, digits: int) -> str:
 
 
 def page(told: dict[str, Any]) -> str:
-    """The page of the docs."""
     titles = [title for title, _, _ in COLUMNS.values()]
     rows = [f"| | {' | '.join([*titles, 'not run', 'run twice'])} |", "|---|" + "---|" * (len(titles) + 2)]
     for name, peer in told["peers"].items():
@@ -283,7 +282,7 @@ def conditions(server: str) -> dict[str, Any]:
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all that can be had, in rounds, each time in another order."""
+    """Measure all that are available in rounds, each time in another order."""
     binary = next(b for b in binaries() if b.name == options.server)
     told = conditions(options.server)
     told |= {"rounds": options.rounds, "jobs": options.jobs, "lone": options.lone, "peers": {}, "skipped": {}}

@@ -29,20 +29,19 @@ from tests.support.servers import Server, binaries
 
 
 class Starts(queue.SimpleQueue[tuple[str, float]]):
-    """When which jobs have started."""
+    """The start times of jobs."""
 
     def note(self, job: Job) -> None:
-        """Handle a job."""
         self.put((job.id, time.time()))
 
 
 def enqueue(jobs: Queue, delay: float) -> str:
-    """A delayed job arrives."""
+    """Enqueue a delayed job."""
     return jobs.enqueue(b"x", delay=delay).id
 
 
 def reschedule(jobs: Queue, delay: float) -> str:
-    """A delayed job is brought forward."""
+    """Reschedule a delayed job to now."""
     name = jobs.enqueue(b"x", delay=3600).id
     assert jobs.reschedule(name, delay)
     return name
@@ -53,7 +52,7 @@ WAYS: dict[str, Callable[[Queue, float], str]] = {"enqueue": enqueue, "reschedul
 
 
 def delayed(server: Server, worker: str, way: str, jobs: int) -> list[float]:
-    """Milliseconds from due to start, for each job."""
+    """Return the milliseconds from due time to start for each job."""
     chance, starts, took = random.Random(1), Starts(), []
     with Queue("bench", url=server.url) as producer, WORKERS[worker](server.url, starts.note):
         time.sleep(1.0)

@@ -15,7 +15,7 @@ Handle = Callable[[Job], None]
 
 @contextmanager
 def threads(url: str, handle: Handle, **options: Any) -> Iterator[None]:
-    """A worker with threads."""
+    """Run a worker with threads."""
     worker = Worker(url=url)
     worker.handler("bench", **options)(handle)
     with worker:
@@ -24,7 +24,7 @@ def threads(url: str, handle: Handle, **options: Any) -> Iterator[None]:
 
 @contextmanager
 def tasks(url: str, handle: Handle, **options: Any) -> Iterator[None]:
-    """A worker with an event loop, in a thread of its own."""
+    """Run a worker with an event loop in its own thread."""
     worker, ready = AsyncWorker(url=url), threading.Event()
 
     @worker.handler("bench", **options)

@@ -146,7 +146,7 @@ async def serve(url: str, spec: Mapping[str, Any]) -> None:
 
 
 def serve_threads(url: str, spec: Mapping[str, Any]) -> None:
-    """Do the same with threads."""
+    """Do the same as `serve` with threads."""
     worker, seen, took, spread = Worker(url=url), Seen(), spec["took"], spec["spread"]
 
     @worker.handler(NAME, concurrency=spec["handlers"], **spec["terms"])
@@ -177,7 +177,7 @@ def jobs_of(numbers: range, names: list[str]) -> list[NewJob[bytes]]:
 
 
 class Working(Serving):
-    """A worker in a process of its own, with the waits that it has told."""
+    """A worker in its own process, with the waits that it has reported."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         super().__init__(process)
@@ -212,7 +212,7 @@ class Bench:
     # -- rows ----------------------------------------------------------------------------------------------
 
     def quiet(self, terms: Terms, jobs: int, seconds: float) -> Figures:
-        """Let quiet tenants send for so long, beside a flood of so many jobs."""
+        """Let quiet tenants send for so long beside a flood of so many jobs."""
         self.client.flushall()
         moments = [number / TENANTS for number in range(int(seconds * TENANTS))]
         with Queue(NAME, url=self.server.url) as queue, self.working(terms, HANDLERS, TOOK_S) as worker:
@@ -249,14 +249,14 @@ class Bench:
         }  # fmt: skip
 
     def filled(self, jobs: int, tenants: list[str]) -> None:
-        """Add jobs, of the tenants by turns."""
+        """Add jobs of the tenants by turns."""
         self.client.flushall()
         with Queue(NAME, url=self.server.url) as queue:
             for at in range(0, jobs, 1000):
                 queue.enqueue_many(jobs_of(range(at, min(jobs, at + 1000)), tenants))
 
     def drain(self, terms: Terms, jobs: int, handlers: int, took: float) -> Figures:
-        """Let a worker run the jobs that wait."""
+        """Let a worker run the waiting jobs."""
         before = processor(self.client)
         with self.working(terms, handlers, took) as worker:
             assert worker.until(jobs)
@@ -296,7 +296,7 @@ class Bench:
         return found
 
     def _first(self, queue: Queue[bytes], most: int, names: list[str]) -> tuple[float, float]:
-        """Measure a lease of jobs that have just come, and their completion."""
+        """Measure a lease of new jobs and their completion."""
         queue.enqueue_many(jobs_of(range(most), names))
         lease, leases = self._call(lambda: queue.lease_many(most))
         assert len(leases) == most
@@ -327,12 +327,12 @@ class Bench:
 
 
 def cell(values: list[float], digits: int = 1) -> str:
-    """The median, and from where to where the rounds went."""
+    """Return a cell with the median and the range of the rounds."""
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
 
 
 def flooded(row: str, found: Figures) -> list[str]:
-    """The table of quiet tenants beside a flood."""
+    """Return the table of quiet tenants beside a flood."""
     rounds: dict[str, list[Figures]] = found["figures"]
     lines = [f"## {TITLES[row]}", "", "| | dwell p50, ms | p99, ms | of it without flood | most, ms | not begun |"]
     lines.append("|---|---|---|---|---|---|")
@@ -347,7 +347,7 @@ def flooded(row: str, found: Figures) -> list[str]:
 
 
 def weighted(_row: str, found: Figures) -> list[str]:
-    """The table of weights."""
+    """Return the table of weights."""
     whole = sum(WEIGHTS.values())
     lines = [
         f"## Weights, over {LEASES:,} leases",
@@ -363,7 +363,7 @@ def weighted(_row: str, found: Figures) -> list[str]:
 
 
 def costs(_row: str, found: Figures) -> list[str]:
-    """The table of costs."""
+    """Return the table of costs."""
     rounds: list[Figures] = found["figures"]
     lines = [
         "## Costs",
@@ -381,7 +381,7 @@ def costs(_row: str, found: Figures) -> list[str]:
 
 
 def calls(_row: str, found: Figures) -> list[str]:
-    """The table of calls of one client."""
+    """Return the table of calls of one client."""
     rounds: list[Figures] = found["figures"]
     lines = [
         "## Calls of one client",
@@ -399,7 +399,7 @@ def calls(_row: str, found: Figures) -> list[str]:
 
 
 def plain(_row: str, found: Figures) -> list[str]:
-    """The cost of plain queues before, and now."""
+    """Return the cost of plain queues before and now."""
     return ["## Queues without terms", "", "```text", found["figures"].strip(), "```"]
 
 
@@ -410,7 +410,7 @@ SHOWN: dict[str, Callable[[str, Figures], list[str]]] = {
 
 
 def page(told: dict[str, Any]) -> str:
-    """The page of results."""
+    """Return the page of results."""
     tables = []
     for row, found in told["rows"].items():
         others = OTHERS if found["busy"] else ""

@@ -122,7 +122,7 @@ def new(peer: Peer, client: Any, number: int) -> str:
 
 
 def tree(pid: int) -> list[int]:
-    """The ids of a process and of all its children's."""
+    """Return the ids of a process and of all its children."""
     found = [pid]
     for one in found:
         with suppress(OSError):
@@ -132,7 +132,7 @@ def tree(pid: int) -> list[int]:
 
 
 def spent_by(processes: Sequence[int]) -> float:
-    """The seconds of processor time of processes."""
+    """Return the seconds of processor time of processes."""
     ticks = 0
     for process in processes:
         with suppress(OSError):
@@ -167,7 +167,7 @@ class Span:
 
 
 def spans(client: Any, root: int) -> Iterator[Span]:
-    """Watch the server, and the processes below one, for as long as idle workers have to come to rest."""
+    """Watch the server and the processes below one, until idle workers rest."""
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         processes = tree(root)
@@ -233,7 +233,6 @@ AXES: dict[str, tuple[str, list[int], Callable[[Peer, Any, int], str], str]] = {
 
 
 def page(told: dict[str, Any]) -> str:
-    """The page of the docs."""
     tables: list[str] = []
     for axis, found in told["axes"].items():
         title, _, _, what = AXES[axis]
@@ -257,7 +256,7 @@ def page(told: dict[str, Any]) -> str:
 
 
 def measure(axis: str, peers: Sequence[Peer], client: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all that can be had of one axis."""
+    """Measure all available figures of one axis."""
     _, values, act, _ = AXES[axis]
     rows: dict[str, dict[str, str | None]] = {}
     left_out: dict[str, dict[str, list[str]]] = {}  # of a reason: of a name: values
@@ -284,7 +283,7 @@ def measure(axis: str, peers: Sequence[Peer], client: Any, options: argparse.Nam
 
 
 def grow(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all that can be had, and keep each axis, if that is asked for."""
+    """Measure all available figures, and keep each axis if that is asked for."""
     binary = next(b for b in binaries() if b.name == options.server)
     told: dict[str, Any] = {"axes": {}}
     room = ["--maxclients", "20000"]  # a hundred idle workers of a peer's have ten thousand connections

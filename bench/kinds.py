@@ -58,7 +58,7 @@ def metered(client: Any, call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 class Scripts:
-    """A queue of one kind of jobs, by the scripts of a checkout."""
+    """A queue of one kind of jobs, with the scripts of a checkout."""
 
     def __init__(self, client: Any, kind: str, sources: Mapping[str, str]) -> None:
         self._client, self._kind, self._sources, self._calls = client, kind, sources, 0
@@ -73,7 +73,7 @@ class Scripts:
         return op.decode(reply), took
 
     def part(self, batch: int) -> Times:
-        """Take a batch of jobs from one end to the other."""
+        """Take a batch of jobs from end to end."""
         make = KINDS[self._kind]
         _, added = self._run(self._ops.enqueue([self._ops.item(make(i)) for i in range(batch)]))
         time.sleep(0.003 if self._kind == "delay" else 0)  # until all are due
@@ -149,7 +149,7 @@ TOLD = "import json; from headrace._protocol.script import *; print(json.dumps({
 
 
 def sources_of(checkout: Path) -> dict[str, str]:
-    """The scripts of another checkout."""
+    """Return the scripts of another checkout."""
     paths = {"PYTHONPATH": str(checkout / "src")}
     run = subprocess.run([sys.executable, "-c", TOLD], env=paths, capture_output=True, check=True)
     found: dict[str, str] = json.loads(run.stdout)

@@ -24,12 +24,12 @@ from tests.support.servers import Server, binaries
 
 
 def enqueue(jobs: Queue) -> Callable[[], bool]:
-    """A job arrives."""
+    """Enqueue a job."""
     return lambda: jobs.enqueue(b"x").added
 
 
 def release(jobs: Queue) -> Callable[[], bool]:
-    """A job that somebody holds is given back."""
+    """Release a leased job."""
     jobs.enqueue(b"x")
     lease = jobs.lease()
     assert lease is not None
@@ -42,7 +42,7 @@ ROUND = 100  # jobs for one start of a worker
 
 
 def measure(server: Server, worker: str, way: str, jobs: int) -> list[float]:
-    """Milliseconds from before the call to the start of the handler, for each job."""
+    """Return the milliseconds from before the call to the start of the handler, for each job."""
     with redis.Redis(unix_socket_path=server.path) as client:
         client.flushall()
     starts: queue.SimpleQueue[float] = queue.SimpleQueue()

@@ -96,7 +96,7 @@ def take_precedence(server: Server) -> None:
 
 
 def percentile(waits: list[float], share: float) -> float:
-    """The wait below which so many of the sorted waits are."""
+    """Return the wait that so large a part of the sorted waits stays below."""
     return waits[min(len(waits) - 1, math.ceil(share * len(waits)) - 1)]
 
 
@@ -112,7 +112,7 @@ class Bench:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Run the worker, which has come to its first job."""
+        """Run the worker until its first job."""
         worker = self.peer.begin("work", 0, queues=self.queues, board=self._file.name)
         self._worker = worker.pid
         try:
@@ -128,7 +128,7 @@ class Bench:
     def _send(
         self, seconds: float, rate: float, patience: float = STUCK_S
     ) -> tuple[dict[str, Any], list[tuple[float, int]]]:
-        """Send jobs for so long. Once all have run, return the producer's figures, and the ended jobs over time."""
+        """Send jobs for so long. Once all have run, return the producer's figures and the ended jobs over time."""
         self.board.clear()
         verb, seen = "bulk" if self.peer.name in BULK else "one", list[tuple[float, int]]()
         producer = self.peer.begin(verb, 0, queues=self.queues, board=self._file.name, seconds=seconds, rate=rate)
@@ -165,7 +165,7 @@ class Bench:
         return told | {name: percentile(waits, share) for name, share in QUANTILES.items()}
 
     def _spent(self) -> list[float]:
-        """The seconds of processor time of the worker, with its children, and of the server."""
+        """Return the seconds of processor time of the worker with its children, and of the server."""
         return [spent_by(tree(self._worker)), spent_by([self._server])]
 
 
@@ -183,12 +183,12 @@ def measure(peer: Peer, queues: int, seconds: float, server: int) -> dict[str, A
 
 
 def median(rounds: list[dict[str, Any]], load: str, name: str) -> float:
-    """The median of a figure of a load, in the rounds that have the load."""
+    """Return the median of a figure of a load in the rounds that have the load."""
     return statistics.median(one[load][name] for one in rounds if load in one)
 
 
 def cell(rounds: list[dict[str, Any]], load: str) -> str:
-    """A cell of the table."""
+    """Return a cell of the table."""
     if not any(load in one for one in rounds):
         return "–"
     names = ["p50", "p99"] + ["p99.9"] * (median(rounds, load, "jobs") >= LEAST)
@@ -196,7 +196,7 @@ def cell(rounds: list[dict[str, Any]], load: str) -> str:
 
 
 def table(number: str, peers: dict[str, Any]) -> str:
-    """The table of a number of queues."""
+    """Return the table of a number of queues."""
     titles = ["can do, jobs/s", *TITLES.values(), "p99 at 50 %, of idle", "late, ms", "cores, %", "lost, twice"]
     lines = [f"## {'One queue' if number == '1' else f'{number} queues'}", ""]
     lines += [f"| | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
@@ -214,7 +214,6 @@ def table(number: str, peers: dict[str, Any]) -> str:
 
 
 def page(told: dict[str, Any]) -> str:
-    """The page of results."""
     return TEXT.format(
         **told,
         tables="\n\n".join(table(number, peers) for number, peers in told["queues"].items()),
@@ -294,7 +293,7 @@ def main() -> None:
 
 
 def under_load(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all that can be had, in rounds, each time in another order."""
+    """Measure all that are available in rounds, each time in another order."""
     binary = next(b for b in binaries() if b.name == options.server)
     told = conditions(options.server) | {"rounds": options.rounds, "seconds": options.seconds, "busy": options.busy}
     told |= {"queues": {}, "skipped": {}}

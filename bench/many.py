@@ -34,7 +34,7 @@ LONE = b"@"  # begins the payload of a job that is timed
 
 
 def names(queues: int) -> list[str]:
-    """List the queues, all of one group."""
+    """Return the queues, all of one group."""
     return [f"many/q{number}" for number in range(queues)]
 
 
@@ -59,7 +59,7 @@ async def serve(url: str, queues: int) -> None:
 
 
 class Serving:
-    """A worker in a process of its own."""
+    """A worker in its own process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -151,7 +151,7 @@ def measure(
 def one_at_a_time(
     client: Any, worker: Serving, streams: list[str], lone: int, every: float, at_rest: dict[str, float]
 ) -> dict[str, float]:
-    """Measure jobs that come alone, each of another queue."""
+    """Measure jobs that come alone, each in another queue."""
     used, since = spent(client, worker), time.monotonic()
     for number in range(lone):
         client.xadd(streams[number * 7 % len(streams)], {"data": LONE + str(time.perf_counter()).encode()})
@@ -170,7 +170,7 @@ def one_at_a_time(
 
 
 def all_at_once(client: Any, worker: Serving, streams: list[str], each: int, ran: int) -> dict[str, float]:
-    """Measure many jobs, of all queues by turns, after so many have run."""
+    """Measure many jobs of all queues by turns, after so many have run."""
     turns = [stream for _ in range(each // 50) for stream in streams for _ in range(50)]
     turns += [stream for stream in streams for _ in range(each % 50)]
     server_before, worker_before = spent(client, worker)

@@ -38,30 +38,30 @@ PREFIX = "headrace:{memory}:memory:"
 
 
 def fails(job: Job) -> bool:
-    """One job in a hundred fails the first time."""
+    """Let one job in a hundred fail the first time."""
     return job.payload.endswith(b"00") and job.attempt == 1
 
 
 def once(job: Job) -> None:
-    """A handler."""
+    """Handle a job."""
     if fails(job):
         raise ValueError("the first time")
 
 
 async def once_in_task(job: Job) -> None:
-    """Another."""
+    """Handle a job in a coroutine."""
     once(job)
 
 
 async def once_each(jobs: Sequence[Job]) -> None:
-    """A batch handler."""
+    """Handle a batch."""
     failures = {job.id: ValueError("the first time") for job in jobs if fails(job)}
     if failures:
         raise BatchError(failures)
 
 
 def work(url: str, handler: str, orders: Connection) -> None:
-    """A worker in a process of its own, until the other end of *orders* is closed."""
+    """Run a worker in its own process until the other end of *orders* is closed."""
     options: Any = {"retry": Retry(wait=0.01)}
     if handler == "threads":
         threads = Worker(url=url)
@@ -83,7 +83,7 @@ def work(url: str, handler: str, orders: Connection) -> None:
 
 
 def wait(orders: Connection) -> None:
-    """Until the other end is closed, or its process is gone."""
+    """Wait until the other end is closed or its process is gone."""
     orders.send("started")
     try:
         orders.recv()
@@ -92,7 +92,7 @@ def wait(orders: Connection) -> None:
 
 
 def rss(pid: int) -> int:
-    """Bytes of a process in memory."""
+    """Return the bytes of a process in memory."""
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
@@ -190,7 +190,7 @@ def measure(server: Server, handler: str, jobs: int) -> Report:
 
 
 def used(client: redis.Redis) -> int:
-    """The server's memory."""
+    """Return the bytes of the server's memory."""
     info: Any = client.info("memory")
     return int(info["used_memory"])
 

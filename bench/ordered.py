@@ -22,13 +22,13 @@ from tests.support.servers import Server, binaries
 
 
 def busy(client: redis.Redis) -> float:
-    """Seconds of processor time of the server."""
+    """Return the seconds of processor time of the server."""
     info = client.info("cpu")
     return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
 async def drain(url: str, jobs: int, *, ordered: bool, concurrency: int) -> None:
-    """Work off so many jobs."""
+    """Drain so many jobs."""
     worker, left, over = AsyncWorker(url=url), jobs, asyncio.Event()
 
     @worker.handler("bench", ordered=ordered, concurrency=concurrency)

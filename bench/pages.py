@@ -39,7 +39,7 @@ WEIGHT_BYTES = 40_000  # of styles and scripts, at most
 
 
 def fill(server: Server, queues: int) -> None:
-    """Make *queues* with jobs that wait, run, are late and are dead."""
+    """Make *queues* with waiting, running, delayed and dead jobs."""
     for number in range(queues):
         fair: dict[str, Any] = {"fair": "tenant"} if number % 50 == 0 else {}
         with Queue(f"q-{number}", url=server.url, history=100, trends=True, **fair) as queue:
@@ -54,7 +54,7 @@ def fill(server: Server, queues: int) -> None:
 
 
 def spent(admin: redis.Redis) -> float:
-    """Return the seconds of processor that the server has had."""
+    """Return the seconds of processor time of the server so far."""
     found: Any = admin.info("cpu")
     return float(found["used_cpu_user"] + found["used_cpu_sys"])
 

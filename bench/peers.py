@@ -72,7 +72,7 @@ def payload(number: int) -> str:
 
 
 class Over(Exception):
-    """A producer without a rate has had its seconds."""
+    """Raised when a producer without a rate has had its seconds."""
 
 
 class Board:
@@ -89,7 +89,7 @@ class Board:
         self._twice = len(self._cells) - 1  # the last cell
 
     def note(self, number: int, wait: float) -> None:
-        """Note that a job begins after so many ms."""
+        """Record that a job begins after so many ms."""
         if self._cells[number + 1]:
             self._cells[self._twice] += 1
             return
@@ -98,16 +98,16 @@ class Board:
 
     @property
     def ran(self) -> int:
-        """How many jobs were run."""
+        """Return how many jobs ran."""
         return int(self._cells[0])
 
     @property
     def doubled(self) -> int:
-        """How many were run twice."""
+        """Return how many jobs ran twice."""
         return int(self._cells[self._twice])
 
     def waits(self, first: int, end: int) -> list[float]:
-        """The ms of some of the jobs that ran."""
+        """Return the ms that some of the jobs waited."""
         return [wait for wait in self._cells[first + 1 : end + 1] if wait]
 
     def clear(self) -> None:
@@ -148,7 +148,7 @@ class Pace:
         return len(self.moments)
 
     def wait(self, number: int) -> float:
-        """Wait until it is time for a job. Return when it was to be sent."""
+        """Wait until it is time for a job, and return its planned time."""
         now = time.time()
         self.start = self.start or now
         if self.moments:
@@ -163,7 +163,7 @@ class Pace:
         return time.time()
 
     def turn(self, number: int) -> None:
-        """Wait until the worker has done most of the jobs that were sent. Raises `Over`."""
+        """Wait until the worker has done most of the sent jobs. Raises `Over`."""
         assert BOARD
         end = self.start + self.seconds
         while number - BOARD.ran > AHEAD and time.time() < end:
@@ -234,7 +234,7 @@ class Seen:
         }  # fmt: skip
 
     def watch(self, jobs: int) -> None:
-        """Await all on a thread of its own."""
+        """Wait for all jobs on its own thread."""
         self.last = time.perf_counter()
         threading.Thread(target=self.await_all, args=(jobs,), daemon=True).start()
 
@@ -287,7 +287,7 @@ async def send_to_many(url: str, names: list[str], jobs: int) -> None:
 
 
 def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]:
-    """This project."""
+    """Run headrace."""
     ours: Any = import_module("headrace")
     names = [f"bench/{name}" for name in NAMES] if QUEUES > 1 else NAMES  # of one group
 
@@ -329,12 +329,11 @@ def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]
 
 
 def headrace_threads(url: str) -> tuple[Loop, Callable[[], None]]:
-    """The same with threads."""
+    """Run headrace with threads."""
     return headrace(url, threads=True)
 
 
 def rq(url: str) -> tuple[Loop, Callable[[], None]]:
-    """RQ."""
     its: Any = import_module("rq")
     client: Any = import_module("redis").Redis.from_url(url)
 
@@ -355,7 +354,6 @@ def rq(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def dramatiq(url: str) -> tuple[Loop, Callable[[], None]]:
-    """Dramatiq."""
     its: Any = import_module("dramatiq")
     broker = import_module("dramatiq.brokers.redis").RedisBroker(url=url)
     its.set_broker(broker)
@@ -379,7 +377,7 @@ def dramatiq(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
-    """taskiq with Redis Streams."""
+    """Run taskiq with Redis Streams."""
 
     def broker() -> Any:
         more = dict.fromkeys(NAMES[1:], ">")
@@ -407,7 +405,6 @@ def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def saq(url: str) -> tuple[Loop, Callable[[], None]]:
-    """SAQ."""
     its: Any = import_module("saq")
 
     def made() -> Any:
@@ -432,7 +429,6 @@ def saq(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def arq(url: str) -> tuple[Loop, Callable[[], None]]:
-    """Arq."""
     connections: Any = import_module("arq.connections")
     settings = connections.RedisSettings.from_dsn(url)
 
@@ -457,7 +453,7 @@ def arq(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def bullmq(url: str) -> tuple[Loop, Callable[[], None]]:
-    """BullMQ for Python."""
+    """Run BullMQ for Python."""
     its: Any = import_module("bullmq")
     options = {"removeOnComplete": True}
 
@@ -480,7 +476,7 @@ def bullmq(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def redis_work_queue(url: str) -> tuple[Loop, Callable[[], None]]:
-    """redis-work-queue, whose completion is exactly once, too."""
+    """Run redis-work-queue, whose completion is exactly once too."""
     its: Any = import_module("redis_work_queue")
     client: Any = import_module("redis").Redis.from_url(url)
     queue = its.WorkQueue(its.KeyPrefix("bench"))
@@ -505,7 +501,7 @@ def redis_work_queue(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def tarsk_redis(url: str) -> tuple[Loop, Callable[[], None]]:
-    """tarsk, whose handlers run in a child, which imports this module by `TARSK`."""
+    """Run tarsk. Its handlers run in a child that imports this module by `TARSK`."""
     os.environ["TARSK_BROKER"] = url
 
     def send(jobs: int, bulk: bool) -> None:
@@ -548,7 +544,7 @@ if "TARSK_JOBS" in os.environ:  # in tarsk's child
 
 
 def fastq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
-    """fastq, an extension in C."""
+    """Run fastq, an extension in C."""
     its: Any = import_module("fastq")
     its.set_log_level(3)
     host, port = url.removeprefix("redis://").split("/")[0].split(":")
@@ -572,7 +568,7 @@ def fastq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def ardiq(url: str) -> tuple[Loop, Callable[[], None]]:
-    """ArdiQ, whose loop is Rust."""
+    """Run ArdiQ, whose loop is Rust."""
     its: Any = import_module("ardiq")
 
     async def run(text: str) -> None:
@@ -596,7 +592,6 @@ def ardiq(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def celery(url: str) -> tuple[Loop, Callable[[], None]]:
-    """Celery."""
     app: Any = import_module("celery").Celery("bench", broker=url.replace("unix://", "redis+socket://"))
     app.conf.update(
         task_ignore_result=True,
@@ -652,7 +647,7 @@ def rest(peer: str, url: str, workers: int) -> None:
 
 
 def main() -> None:
-    """Send, or work, and say how it went."""
+    """Send or work, and print the outcome."""
     peer, verb, url, jobs = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     logging.disable(logging.ERROR)
     if verb == "rest":

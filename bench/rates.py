@@ -29,7 +29,7 @@ WAYS = {"by hand": by_hand, "threads": threads, "tasks": tasks}
 
 
 def measure(url: str, way: str, workers: int, slots: int, rate: Rate, seconds: float) -> dict[str, float]:
-    """The grants of so many seconds, by the server's clock."""
+    """Return the grants of so many seconds by the server's clock."""
     with redis.Redis.from_url(url) as client, Queue("bench", url=url) as queue:
         client.flushall()
         queue.enqueue_many(NewJob(b"x", headers={"key": "a"}) for _ in range(WAITING))

@@ -15,7 +15,7 @@ DEPTH = 500  # commands in one pipeline, entries in one read
 
 
 def pack(*args: bytes | str | int) -> bytes:
-    """One command."""
+    """Pack a command."""
     parts = [b"*%d\r\n" % len(args)]
     for arg in args:
         value = arg if isinstance(arg, bytes) else str(arg).encode()
@@ -56,7 +56,7 @@ class Raw:
             self._reader.feed(data)
 
     def run(self, *args: bytes | str | int) -> Any:
-        """One command."""
+        """Run a command."""
         return self.ask(pack(*args), 1)[0]
 
     def enqueue(self, stream: str, payloads: Sequence[bytes]) -> list[bytes]:
@@ -82,7 +82,7 @@ class Raw:
     async def drain_by_tasks(
         self, stream: str, group: str, handle: Callable[[bytes], Coroutine[Any, Any, object]]
     ) -> int:
-        """Like `drain`, with an asyncio task for each entry, which handles its payload."""
+        """Drain with an asyncio task for each entry, which handles its payload."""
         done, loop = 0, asyncio.get_running_loop()
         while entries := self.read(stream, group):
             tasks = [asyncio.Task(handle(fields[1]), loop=loop) for _, fields in entries]
@@ -99,7 +99,7 @@ class Raw:
         return found
 
     def settle(self, stream: str, group: str, entries: Sequence[bytes]) -> None:
-        """`XACK` and `XDEL`, each of all *entries*."""
+        """Send `XACK` and `XDEL`, each of all *entries*."""
         tail = b"".join([b"$%d\r\n%b\r\n" % (len(e), e) for e in entries])
         ack = pack("XACK", stream, group)[4:], pack("XDEL", stream)[4:]
         self.ask(b"*%d\r\n%b%b*%d\r\n%b%b" % (len(entries) + 3, ack[0], tail, len(entries) + 2, ack[1], tail), 2)

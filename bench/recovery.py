@@ -53,7 +53,7 @@ class Child:
 
 
 def runs(*children: Child) -> tuple[Child, float]:
-    """Which of these started a job, and when."""
+    """Return which of these processes started a job, and when."""
     ready = wait([child.started for child in children], PATIENCE)
     if not ready:
         raise SystemExit(f"no worker started a job within {PATIENCE:.0f} s")
@@ -76,7 +76,7 @@ def main() -> None:
         queue.admin.delete()
 
         def begin(*, hold: bool) -> Child:
-            """A worker, as soon as it is registered."""
+            """Start a worker and wait until it is registered."""
             known = {worker.name for worker in queue.admin.workers()}
             ours, theirs = context.Pipe(duplex=False)
             arguments = (args.url, args.heartbeat, args.timeout, theirs, hold)

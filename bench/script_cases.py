@@ -30,7 +30,7 @@ return moment
 
 
 def hot(s: Stand) -> Op[Any]:
-    """One key has all that waits, and one of it may start."""
+    """Return a lease call where one key has all waiting jobs, and one of them may start."""
     ops = queue("hot", rate=(Rate(1, per=3600, key="account"),))
     if not s.client.exists(ops.keys.key("jobs")):
         s.group(ops)
@@ -76,7 +76,7 @@ def lease_levels(s: Stand) -> Op[Any]:
 
 
 def expired(s: Stand, **options: Any) -> Op[Any]:
-    """A step of the sweep, where much has expired."""
+    """Return a step of the sweep after many leases have expired."""
     ops = s.fresh("sweep", s.some(2000), lease=0.002)
     s.leased(ops, s.some(2000), **options)
     s.client.hdel(ops.keys.key("stats"), "sweep")
@@ -178,7 +178,7 @@ def scheduled(s: Stand) -> Op[Any]:
 
 
 def ticked(s: Stand) -> Op[Any]:
-    """A schedule whose ticks were missed, all of which are to be made good."""
+    """Return a schedule whose missed ticks are all enqueued."""
     ops = queue("ticks")
     s.client.delete(ops.keys.key("ids"), ops.keys.key("schedules"), ops.keys.key("ticks"))
     keys = [ops.keys.key("schedules"), ops.keys.key("ticks")]
@@ -208,7 +208,7 @@ def flow(**options: Any) -> FlowOps:
 
 
 def runs(s: Stand, number: int) -> tuple[FlowOps, list[Claim]]:
-    """So many runs in their first stage, leased."""
+    """Lease so many runs in their first stage."""
     ops, claims = flow(), list[Claim]()
     s.numbers["runs"] = begin = s.numbers.get("runs", 0) + number
     for n in range(number):
@@ -261,7 +261,7 @@ def cancel_events(s: Stand) -> Op[Any]:
 
 
 def parents(s: Stand, children: int, result: bytes) -> tuple[FlowOps, list[str]]:
-    """Runs that wait for children, of which all but one have a result."""
+    """Make runs that wait for children, of which all but one have a result."""
     ops, op = fan(s, children)
     s.run(op)
     name = f"r{s.numbers['runs']}"

@@ -1,4 +1,4 @@
-"""How long each script takes on the server, with deep queues and with large payloads, by the server's own clock.
+"""The time of each script on the server, with deep queues and large payloads, by the server's own clock.
 
 python bench/scripts.py --server valkey-9.1 --rounds 5 [--fill deep] [--only find]
 
@@ -41,7 +41,7 @@ def measured(stand: Stand, case: Callable[[Stand], Op[Any]], rounds: int) -> lis
 
 
 def used(client: Any) -> int:
-    """Processor time of the thread that runs scripts, in microseconds."""
+    """Return the processor time of the thread that runs scripts, in microseconds."""
     info: Any = client.info("cpu")
     seconds = [info.get(f"used_cpu_{kind}_main_thread", info[f"used_cpu_{kind}"]) for kind in ("user", "sys")]
     return round(1e6 * float(sum(seconds)))

@@ -1,4 +1,5 @@
-"""One call at a time, many awaited at once, and an idle worker, each beside bare redis-py in interleaved rounds.
+"""One call at a time, many awaited at once, and an idle worker. Each is compared with bare redis-py in interleaved
+rounds.
 
 python bench/single.py --server valkey-9.1 --rounds 7
 """
@@ -38,7 +39,7 @@ Timed = tuple[float, float]  # calls per second, client us of processor time per
 
 
 def timed(calls: int, run: Callable[[], object]) -> Timed:
-    """Run, and say how fast."""
+    """Run, and return the rate."""
     mine, start = time.process_time(), time.perf_counter()
     run()
     took = time.perf_counter() - start
@@ -54,21 +55,21 @@ async def awaited(calls: int, run: Callable[[], Awaitable[object]]) -> Timed:
 
 
 def sync_xadd(server: Server, calls: int) -> Timed:
-    """A bare loop of redis-py."""
+    """Run a bare loop of redis-py."""
     with redis.Redis(unix_socket_path=server.path) as client:
         client.xadd("bare", {"data": PAYLOAD})
         return timed(calls, lambda: [client.xadd("bare", {"data": PAYLOAD}) for _ in range(calls)])
 
 
 def sync_enqueue(server: Server, calls: int) -> Timed:
-    """A loop of `Queue.enqueue`."""
+    """Run a loop of `Queue.enqueue`."""
     with Queue("bench", url=server.url) as jobs:
         jobs.enqueue(PAYLOAD)
         return timed(calls, lambda: [jobs.enqueue(PAYLOAD) for _ in range(calls)])
 
 
 def threaded(calls: int, call: Callable[[], object]) -> Timed:
-    """Loops of a call by several threads at once."""
+    """Run loops of a call in several threads at once."""
 
     def loop() -> None:
         for _ in range(calls // THREADS):
@@ -85,20 +86,20 @@ def threaded(calls: int, call: Callable[[], object]) -> Timed:
 
 
 def threads_xadd(server: Server, calls: int) -> Timed:
-    """Threads that share a client of redis-py."""
+    """Run threads that share a client of redis-py."""
     with redis.Redis(unix_socket_path=server.path) as client:
         return threaded(calls, lambda: client.xadd("bare", {"data": PAYLOAD}))
 
 
 def threads_enqueue(server: Server, calls: int) -> Timed:
-    """Threads that share a `Queue`."""
+    """Run threads that share a `Queue`."""
     with Queue("bench", url=server.url) as jobs:
         jobs.enqueue(PAYLOAD)
         return threaded(calls, lambda: jobs.enqueue(PAYLOAD))
 
 
 def async_xadd(server: Server, calls: int) -> Timed:
-    """A bare loop of redis-py under asyncio."""
+    """Run a bare loop of redis-py under asyncio."""
 
     async def story() -> Timed:
         async with redis.asyncio.Redis(unix_socket_path=server.path) as client:
@@ -114,7 +115,7 @@ def async_xadd(server: Server, calls: int) -> Timed:
 
 
 def async_enqueue(server: Server, calls: int) -> Timed:
-    """A loop of `AsyncQueue.enqueue`."""
+    """Run a loop of `AsyncQueue.enqueue`."""
 
     async def story() -> Timed:
         async with AsyncQueue("bench", url=server.url) as jobs:
@@ -130,13 +131,13 @@ def async_enqueue(server: Server, calls: int) -> Timed:
 
 
 def raw_packed(server: Server, calls: int) -> Timed:
-    """The hand-packed client, 500 in flight."""
+    """Run the hand-packed client with 500 in flight."""
     with Raw(server.path) as raw:
         return timed(10 * calls, lambda: raw.enqueue("bare", [PAYLOAD] * (10 * calls)))
 
 
 def concurrent(server: Server, calls: int) -> Timed:
-    """1,000 awaits at once, each of them again and again."""
+    """Run 1,000 loops of awaited calls at once."""
 
     async def story() -> Timed:
         async with AsyncQueue("bench", url=server.url) as jobs:
@@ -162,7 +163,7 @@ RATES: dict[str, tuple[Callable[[Server, int], Timed], Callable[[Server, int], T
 
 @contextmanager
 def in_thread(read: Callable[[threading.Event], object]) -> Iterator[None]:
-    """A reader in a thread, until it is told that it is over."""
+    """Run a reader in a thread until its end is asked for."""
     over = threading.Event()
     thread = threading.Thread(target=read, args=(over,))
     thread.start()
@@ -175,7 +176,7 @@ def in_thread(read: Callable[[threading.Event], object]) -> Iterator[None]:
 
 @contextmanager
 def bare_reader(url: str, handle: Handle) -> Iterator[None]:
-    """A thread blocked in redis-py's `XREADGROUP`, which promises nothing."""
+    """Run a thread blocked in redis-py's `XREADGROUP`, which promises nothing."""
     with redis.Redis.from_url(url) as client:
         client.xgroup_create("bare", "g", id="0", mkstream=True)
 
@@ -192,7 +193,7 @@ def bare_reader(url: str, handle: Handle) -> Iterator[None]:
 
 @contextmanager
 def bare_tasks(url: str, handle: Handle) -> Iterator[None]:
-    """The same under asyncio, with a task for each entry."""
+    """Run the same under asyncio with a task for each entry."""
     with redis.Redis.from_url(url) as client:
         client.xgroup_create("bare", "g", id="0", mkstream=True)
 
@@ -248,7 +249,7 @@ READERS: dict[str, Callable[[str, Handle], AbstractContextManager[None]]] = {
 
 
 def idle(server: Server, way: str, jobs: int) -> list[float]:
-    """Milliseconds from before a call to the reader that was blocked, for each of *jobs*."""
+    """Return the milliseconds from before a call to the blocked reader, for each of *jobs*."""
     starts: queue.SimpleQueue[float] = queue.SimpleQueue()
     took: list[float] = []
     with Queue("bench", url=server.url) as producer, redis.Redis.from_url(server.url) as client:
@@ -271,7 +272,7 @@ def idle(server: Server, way: str, jobs: int) -> list[float]:
 
 
 def percentiles(took: Sequence[float]) -> tuple[float, float]:
-    """The median and the 99th."""
+    """Return the median and the 99th percentile."""
     cuts = statistics.quantiles(took, n=100)
     return cuts[49], cuts[98]
 

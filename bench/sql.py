@@ -1,4 +1,4 @@
-"""The outbox beside `on_commit` by hand, and beside procrastinate, on one PostgreSQL in one run.
+"""The outbox compared with `on_commit` by hand and with procrastinate, on one PostgreSQL in one run.
 
     python bench/sql.py --jobs 20000 --lone 300 --rounds 3
 
@@ -44,7 +44,7 @@ Write = Callable[[Any, str], None]
 
 
 class Ours:
-    """Queue, outbox, and the database."""
+    """A queue, an outbox, and the database."""
 
     def __init__(self, database: Database, server: Server) -> None:
         self.database, self.url = database, server.url
@@ -66,12 +66,12 @@ class Ours:
         self.queue.enqueue(b"x" * 100)
 
     def empty(self) -> None:
-        """Begin anew."""
+        """Empty the queue and the database."""
         self.queue.admin.delete()
         emptied(self.database)
 
     def commits(self, write: Write, jobs: int) -> float:
-        """Transactions a second, one after another."""
+        """Return the transactions a second, one after another."""
         self.empty()
         with self.engine.connect() as connection:
             began = time.perf_counter()
@@ -80,7 +80,7 @@ class Ours:
             return jobs / (time.perf_counter() - began)
 
     def relayed(self, jobs: int) -> float:
-        """Rows a second of one relay."""
+        """Return the rows a second of one relay."""
         self.empty()
         self.database.ask(ROWS.format(number=jobs))
         with self.engine.connect() as connection:
@@ -115,7 +115,7 @@ class Ours:
         return worker
 
     def lags(self, write: Write, lone: int, *, relay: bool) -> list[float]:
-        """Seconds from before a transaction to the first line of an idle worker's handler."""
+        """Return the seconds from before a transaction to the first line of an idle worker's handler."""
         self.empty()
         starts: queue.SimpleQueue[float] = queue.SimpleQueue()
         found: list[float] = []
@@ -136,7 +136,7 @@ class Ours:
         }  # fmt: skip
 
     def by_hand(self, jobs: int, lone: int) -> Figures:
-        """Measure `on_commit` by hand."""
+        """Measure `on_commit` without an outbox."""
         return {
             "commits": self.commits(self.on_commit, jobs // 4), "handled": self.handled(jobs, relay=False),
             "lags": self.lags(self.on_commit, lone, relay=False),
@@ -169,7 +169,7 @@ def peer(python: str, database: Database, jobs: int, lone: int) -> Figures:
 
 
 def cells(figures: list[Figures]) -> str:
-    """Medians of rounds, as cells of a table."""
+    """Return medians of rounds as cells of a table."""
 
     def rate(name: str) -> str:
         values = [one[name] for one in figures if name in one]

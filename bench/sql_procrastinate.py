@@ -26,7 +26,7 @@ heard: queue.SimpleQueue[float] = queue.SimpleQueue()
 
 @app.task(name="count")
 async def count(payload: str) -> None:
-    """Note when it starts."""
+    """Record the start of a job."""
     starts.append(time.perf_counter())
     heard.put(starts[-1])
 
@@ -39,7 +39,7 @@ def write(connection: psycopg.Connection, number: int) -> None:
 
 
 def fill() -> float:
-    """Transactions a second, one after another."""
+    """Return the transactions a second, one after another."""
     with producer.open(), psycopg.connect(url, autocommit=True) as connection:
         began = time.perf_counter()
         for number in range(jobs):
@@ -48,7 +48,7 @@ def fill() -> float:
 
 
 async def drained(number: int) -> float:
-    """Jobs a second of one worker."""
+    """Return the jobs a second of one worker."""
     starts.clear()
     began = time.perf_counter()
     await app.run_worker_async(wait=False, concurrency=100, install_signal_handlers=False, delete_jobs="always")
@@ -57,7 +57,7 @@ async def drained(number: int) -> float:
 
 
 async def lags() -> list[float]:
-    """Seconds from before a commit to the start of the job, of an idle worker."""
+    """Return the seconds from before a commit to the start of an idle worker's job."""
     while not heard.empty():
         heard.get()
     worker = asyncio.create_task(app.run_worker_async(concurrency=100, install_signal_handlers=False))

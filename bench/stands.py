@@ -53,7 +53,7 @@ end
 
 @frozen
 class Fill:
-    """How much there is of each state."""
+    """The number of jobs in each state."""
 
     size: int
     """Bytes of a payload."""
@@ -73,7 +73,7 @@ FILLS = {
 
 
 def queue(name: str, **settings: Any) -> Ops:
-    """Operations of a queue of the bench."""
+    """Return the operations of a queue of the bench."""
     return Ops(Keys.of(f"bench/{name}"), QueueSettings(**{"dead_limit": 10**9, "lease": DAY} | settings))
 
 
@@ -96,16 +96,16 @@ class Stand:
         return op.decode(self.client.execute_command(*op.wire()))
 
     def payload(self) -> bytes:
-        """One of the fill's size."""
+        """Return a payload of the fill's size."""
         return b"%0*d" % (self.fill.size, 7)
 
     @property
     def batch(self) -> int:
-        """Jobs of a call that fit."""
+        """Return as many jobs as fit into a call."""
         return max(1, min(JOBS_PER_SCRIPT, BYTES_PER_SCRIPT // self.fill.size))
 
     def some(self, most: int) -> int:
-        """So many jobs that a script has enough to do, and the bench an end."""
+        """Return so many jobs that a script has enough to do and the bench ends."""
         return min(most, 4 * self.batch)
 
     def put(self, ops: Ops, state: str, number: int, consumer: str = "", level: int = 0) -> None:
@@ -136,7 +136,7 @@ class Stand:
             self.client.hset(self.ops.keys.key("stats"), "levels", self.fill.levels - 1)
 
     def group(self, ops: Ops) -> Ops:
-        """A queue as its first lease makes it."""
+        """Make a queue as its first lease makes it."""
         self.run(ops.lease("nobody", 1, ttl=DAY))
         self.run(ops.leave("nobody"))
         return ops
@@ -149,7 +149,7 @@ class Stand:
     # -- for the cases -----------------------------------------------------------------------------
 
     def claims(self, number: int, *, named: bool = False) -> list[Claim]:
-        """Some of the jobs that are leased."""
+        """Return claims of some leased jobs."""
         jobs, number, claims = self.ops.keys.key("jobs"), min(number, self.batch), list[Claim]()
         for row in self.held((100 if named else 2) * number):
             entry = row["message_id"].decode()
@@ -181,7 +181,7 @@ class Stand:
         return ops
 
     def fresh(self, name: str, number: int, **settings: Any) -> Ops:
-        """A queue of its own with *number* jobs that wait."""
+        """Make another queue with *number* waiting jobs."""
         ops = queue(name, **settings)
         for key in self.client.scan_iter(match=f"headrace:{{bench}}:bench/{name}:*", count=10_000):
             self.client.unlink(key)
@@ -197,6 +197,6 @@ class Stand:
 
 
 def chunks(items: Sequence[R], size: int) -> Iterator[Sequence[R]]:
-    """*items*, so many at a time."""
+    """Yield *items*, so many at a time."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

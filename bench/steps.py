@@ -57,7 +57,7 @@ class Runs:
         return op.decode(self.client.execute_command(*op.wire("EVAL")))
 
     def times(self, ops: list[Op[Any]]) -> float:
-        """Microseconds that each of these calls takes the server, as recorded calls of a lane."""
+        """Return the microseconds that each of these calls takes the server, as recorded calls of a lane."""
         pipe = self.client.pipeline(transaction=False)
         self.client.script_load(ops[0].script.source)
         for number, op in enumerate(ops):
@@ -102,7 +102,7 @@ def value() -> bytes:
 
 
 def client_of(server: Server, number: int) -> tuple[float, float]:
-    """Processor time in microseconds of a `job.step`, of threads and of asyncio."""
+    """Return the processor time in microseconds of a `job.step` in threads and in asyncio."""
     with Queue("client", url=server.url) as queue:
         queue.enqueue_many([b"x", b"x"])
         one = queue.lease()

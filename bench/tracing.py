@@ -40,14 +40,14 @@ GOALS = {"unset": 0.97, "sdk 1 %": 0.85}  # of `removed`, on the same jobs
 
 
 class Running:
-    """A server that somebody else started."""
+    """A server that is running already."""
 
     def __init__(self, path: str) -> None:
         self.path, self.url = path, f"unix://{path}?db=0"
 
 
 def remove() -> None:
-    """Take the hooks out."""
+    """Remove the hooks."""
     import headrace._api.flow
     import headrace._api.queue
     import headrace._engine.tasks
@@ -81,7 +81,7 @@ def remove() -> None:
 
 
 def set_up(mode: str) -> None:
-    """Make this process one of that mode."""
+    """Set this process up for that mode."""
     if mode == "removed":
         remove()
     elif mode.startswith("sdk"):

@@ -89,7 +89,6 @@ def spent(admin: redis.Redis) -> float:
 
 
 async def measured(server: Server, jobs: int) -> dict[str, float]:
-    """Measure."""
     middle, pages = fill(server, jobs), app(server.url)
     transport: Any = httpx.ASGITransport(pages)
     found: dict[str, float] = {}

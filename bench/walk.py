@@ -39,7 +39,7 @@ class Walk:
 
 @contextmanager
 def walking() -> Iterator[Walk]:
-    """Note each call of a function of the package. A generator, or a coroutine, counts each time it goes on."""
+    """Record each call of a function of the package. A generator or a coroutine counts each time it goes on."""
     walk = Walk()
     depth = 0
 
@@ -62,7 +62,7 @@ def walking() -> Iterator[Walk]:
 
 
 def shorter(one: Walk, other: Walk | None) -> Walk:
-    """Return the shorter walk. The first has more to do, as has one on a connection that was not used for a while."""
+    """Return the shorter walk. The first one has more to do, and so has one on an idle connection."""
     return one if other is None or len(one.calls) < len(other.calls) else other
 
 

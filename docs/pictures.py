@@ -57,7 +57,7 @@ SHOWN = {  # in the documentation: the view, its scheme and its width
 
 
 def take(page: Page, path: Path, name: str, scheme: Any, width: str) -> None:
-    """Take a picture of a view, as high as its page is."""
+    """Take a picture of a view as high as its page."""
     page.set_viewport_size({"width": WIDTHS[width], "height": 800})
     page.emulate_media(color_scheme=scheme)
     VIEWS[name](page)
@@ -70,7 +70,7 @@ def take(page: Page, path: Path, name: str, scheme: Any, width: str) -> None:
 
 
 def wanted(arguments: list[str]) -> dict[Path, tuple[str, str, str]]:
-    """Return the pictures to take: each path with its view, its scheme and its width."""
+    """Return the pictures to take. Each path has its view, its scheme and its width."""
     if arguments[:1] == ["--all"]:
         folder = Path(arguments[1])
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def wanted(arguments: list[str]) -> dict[Path, tuple[str, str, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Take the pictures of these names, or all; return an exit code."""
+    """Take the pictures of these names, or all, and return an exit code."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     pictures = wanted(arguments)
     if chromium is None or not pictures:

@@ -352,7 +352,7 @@ Of a repeated `lease` the answer has only what its caller still holds, all of it
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return [
         *lines,
@@ -362,12 +362,12 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """*text* as code, whatever it holds."""
+    """Return *text* as code, whatever it holds."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     keys = Keys.of("emails")
     out = [INTRO, "## Keys", ""]
     out += [

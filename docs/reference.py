@@ -1,4 +1,4 @@
-"""Write the pages of the reference from the code: the API from docstrings, the command line, tables of settings.
+"""Write the pages of the reference from the code. Docstrings give the API, and commands and settings give tables.
 
     python docs/reference.py [--check]
 
@@ -157,19 +157,19 @@ A call for many jobs is several scripts, each for at most so many jobs, and 1 Mi
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def anchor(heading: str) -> str:
-    """The anchor of a heading, as GitHub and the site make it."""
+    """Return the anchor of a heading as GitHub and the site make it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def prose(text: str | None, page: str) -> str:
-    """A docstring as Markdown: a path of the docs becomes a link from *page*, an indented block is code."""
+    """Return a docstring as Markdown. A path of the docs becomes a link from *page*, and an indented block is code."""
     up = "../" * page.count("/")
     text = inspect.cleandoc(text or "")
     text = re.sub(r"`docs/([\w/-]+)\.md`", rf"[docs/\1](../{up}\1.md)", text)
@@ -183,21 +183,21 @@ def _fenced(found: re.Match[str]) -> str:
 
 
 def first_sentence(text: str | None) -> str:
-    """The first sentence of a docstring."""
+    """Return the first sentence of a docstring."""
     flat = " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
     found = re.match(r".*?(?<!e\.g)[.:](?= [A-Z*`]|$)", flat)
     return found[0].rstrip(":") if found else flat
 
 
 def written(annotation: Any) -> str:
-    """An annotation as text, with what its private aliases stand for."""
+    """Return an annotation as text, with its private aliases replaced."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\bheadrace\.(_\w+\.)+", "", text)
     return re.sub(r"(?<![\w.])[A-Z]\w*\b", lambda word: ALIASES.get(word[0], word[0]), text.strip("'"))
 
 
 def default(value: Any) -> str:
-    """The default of a parameter as text."""
+    """Return the default of a parameter as text."""
     text = repr(value)
     if text.startswith("mappingproxy("):
         return text[13:-1]
@@ -205,7 +205,7 @@ def default(value: Any) -> str:
 
 
 def signature(name: str, function: Callable[..., Any]) -> str:
-    """A signature, on a line if it fits, else with a line a parameter."""
+    """Return a signature on one line if it fits, or with a line for each parameter."""
     found = inspect.signature(function)
     parts: list[str] = []
     kinds = [one.kind for one in found.parameters.values()]
@@ -231,12 +231,12 @@ def signature(name: str, function: Callable[..., Any]) -> str:
 
 
 def public_bases(kind: type) -> list[type]:
-    """The bases of a class that have a section of their own."""
+    """Return the bases of a class that have their own section."""
     return [base for base in kind.__mro__[1:] if base.__module__ in {"headrace", "headrace.errors", "headrace.inspect"}]
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties of a class, in the order in which they stand, those of its bases last."""
+    """Return the public methods and properties of a class in their order, and its bases' last."""
     elsewhere = {name for base in public_bases(kind) for name in vars(base)}
     elsewhere |= (
         set(dir(getattr(headrace, kind.__name__.removeprefix("Async")))) if is_twin(kind.__name__, headrace) else set()
@@ -253,18 +253,18 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def is_property(value: Any) -> bool:
-    """Whether a member is read without a call."""
+    """Tell whether a member is read without a call."""
     return not isinstance(value, FunctionType)
 
 
 def answer_of(value: Any) -> str:
-    """The annotation of a property."""
+    """Return the annotation of a property."""
     function = getattr(value, "fget", None) or getattr(value, "func", value)
     return written(getattr(function, "__annotations__", {}).get("return", "Any"))
 
 
 def of_class(kind: type, page: str) -> Iterator[str]:
-    """The section of a class."""
+    """Return the section of a class."""
     yield f"## {kind.__name__}\n"
     made = any("__init__" in vars(base) for base in kind.__mro__[:-1]) and kind.__name__ not in NOT_CALLED
     if made and not issubclass(kind, BaseException):
@@ -293,7 +293,7 @@ def of_class(kind: type, page: str) -> Iterator[str]:
 
 
 def of_name(module: ModuleType, name: str, page: str) -> Iterator[str]:
-    """The section of a public name."""
+    """Return the section of a public name."""
     value = getattr(module, name)
     if isinstance(value, type):
         yield from of_class(value, page)
@@ -307,12 +307,12 @@ def of_name(module: ModuleType, name: str, page: str) -> Iterator[str]:
 
 
 def module_of(path: str) -> ModuleType:
-    """A public module by its name below headrace."""
+    """Return a public module by its name below headrace."""
     return importlib.import_module(f"headrace.{path}" if path else "headrace")
 
 
 def names_of(wanted: list[str], taken: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The (module, name) pairs of a page; a module stands for all of its names that no page has yet."""
+    """Return the (module, name) pairs of a page. A module stands for all of its names that no page has yet."""
     for one in wanted:
         if one in MODULES:
             every = [(one, name) for name in module_of(one).__all__ if not is_twin(name, module_of(one))]
@@ -323,13 +323,13 @@ def names_of(wanted: list[str], taken: set[tuple[str, str]]) -> Iterator[tuple[s
 
 
 def is_twin(name: str, module: ModuleType) -> bool:
-    """Whether a name is that of the class for asyncio, which has the same documentation."""
+    """Tell whether a name is the class for asyncio, which has the same documentation."""
     plain = name.removeprefix("Async").removesuffix("_async")
     return plain != name and plain in module.__all__
 
 
 def api() -> Mapping[str, str]:
-    """The pages of the API, by their path below the reference."""
+    """Return the pages of the API by their path below the reference."""
     written_pages: dict[str, str] = {}
     single = [name for _, names in API.values() for name in names if name not in MODULES]
     taken = set(names_of(single, set()))
@@ -410,7 +410,7 @@ FIXED = [
 
 
 def told(docstring: str | None) -> dict[str, str]:
-    """The options that a docstring explains, one an item of its list."""
+    """Return the options that a docstring explains, one in an item of its list."""
     items = re.split(r"\n- (?=\*)", "\n" + inspect.cleandoc(docstring or ""))[1:]
     found: dict[str, str] = {}
     for item in items:
@@ -421,7 +421,7 @@ def told(docstring: str | None) -> dict[str, str]:
 
 
 def shown_default(one: inspect.Parameter) -> str:
-    """The default of an option, as a table has it."""
+    """Return the default of an option as in a table."""
     if one.default is one.empty:
         return ""
     if one.default is None:
@@ -433,7 +433,7 @@ def shown_default(one: inspect.Parameter) -> str:
 
 
 def options(function: Callable[..., Any], texts: dict[str, str], names: set[str]) -> str:
-    """A table of options: the default of each, and its meaning."""
+    """Return a table of options with their defaults and meanings."""
     found = inspect.signature(function).parameters
     unsaid = {("name", headrace.Queue), ("timeout", headrace.Worker)}  # of which the pages say nothing more
     rows: list[tuple[str, ...]] = []
@@ -452,13 +452,13 @@ def options(function: Callable[..., Any], texts: dict[str, str], names: set[str]
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names as a text."""
+    """Return names as a text."""
     *some, last = sorted(f"`{name}`" for name in names)
     return f"{', '.join(some)} and {last}" if some else last
 
 
 def settings_tables() -> dict[str, str]:
-    """The tables of settings.md, by name."""
+    """Return the tables of settings.md by name."""
     taken = [set(get_type_hints(kind)) for kind in (QueueOptions, HandlerOptions, BatchOptions)]
     of_queue = {*taken[0], "name", "namespace", "codec"}
     handler, batch = headrace.Worker.handler, headrace.Worker.batch_handler
@@ -488,7 +488,7 @@ def settings_tables() -> dict[str, str]:
 
 
 def errors_table() -> str:
-    """The table of errors: each with the first paragraph of its docstring, and the next step that it names."""
+    """Return the table of errors. Each has the first paragraph of its docstring, and the next step that it names."""
     rows: list[tuple[str, ...]] = []
     for name in sorted(errors.__all__, key=(errors.__doc__ or "").index):  # as its tree has them
         first, *others = inspect.cleandoc(getattr(errors, name).__doc__).split("\n\n")
@@ -499,7 +499,7 @@ def errors_table() -> str:
 
 
 def events_table() -> str:
-    """The table of log events: the level of each, and the comment above it."""
+    """Return the table of log events. Each has its level and the comment above it."""
     source = inspect.getsource(log).partition("EVENTS = {")[2].partition("\n}")[0]
     said = re.findall(r"((?:^ +#.*\n)+) +\"(\w+)\"", source, re.MULTILINE)
     texts = {name: " ".join(re.sub(r"^ +# ?", "", text, flags=re.MULTILINE).split()) for text, name in said}
@@ -508,7 +508,7 @@ def events_table() -> str:
 
 
 class Meter:
-    """Notes the instruments that are made: the name, kind, unit and description of each."""
+    """Records the name, kind, unit and description of each instrument."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, ...]] = []
@@ -527,7 +527,7 @@ class Meter:
 
 
 def metrics_table() -> str:
-    """The table of instruments, with their own descriptions."""
+    """Return the table of instruments with their own descriptions."""
     meter = Meter()
     Instruments(meter)
     rows: list[tuple[str, ...]] = []
@@ -538,7 +538,7 @@ def metrics_table() -> str:
 
 
 def with_tables(page: str, tables: Mapping[str, str]) -> str:
-    """A page as it is, with the tables of now."""
+    """Return a page with its present tables."""
     text = (FOLDER / page).read_text("utf-8")
     for name, rows in tables.items():
         pattern = rf"(^<!-- Table by docs/reference.py: {name} -->\n).*?(^<!-- end -->$)"
@@ -674,7 +674,7 @@ OF_MANY = ("in_json", "yes", "url", "namespace", "create")  # described once, ab
 
 @frozen
 class Parameter:
-    """A parameter of a command: its spelling, its default, its help, and what it takes."""
+    """A parameter of a command, with its spelling, its default, its help, and its type."""
 
     name: str
     spelled: str
@@ -687,7 +687,7 @@ class Parameter:
 
     @classmethod
     def of(cls, one: inspect.Parameter) -> Parameter:
-        """Read it from the signature of a command, as typer does."""
+        """Read the parameter from the signature of a command, as typer does."""
         kind, info = get_args(one.annotation)[:2]
         kinds = [*(get_args(kind) or ()), kind]
         required = one.default is one.empty
@@ -707,25 +707,25 @@ class Parameter:
 
     @property
     def row(self) -> tuple[str, ...]:
-        """The row of a table."""
+        """Return the row of the table."""
         return self.spelled, self.usual, self.meaning
 
     @property
     def called(self) -> str:
-        """An argument, as the line of usage has it."""
+        """Return an argument as the line of usage has it."""
         name = self.spelled.strip("`") + "…" * self.many
         return name if self.required else f"[{name}]"
 
 
 def as_code(text: str) -> str:
-    """Help as Markdown: its options become code, unless they are in some."""
+    """Return help as Markdown. Its options become code unless they are code already."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"`\1`", part) for part in parts[::2]]
     return "`".join(parts)
 
 
 def commands(group: typer.Typer, before: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every command, by its words, in the order of the help."""
+    """Return every command by its words, in the order of the help."""
     for one in group.registered_commands:
         if one.callback is not None:
             yield before + (one.name or one.callback.__name__.replace("_", "-")), one.callback
@@ -735,7 +735,7 @@ def commands(group: typer.Typer, before: str = "") -> Iterator[tuple[str, Callab
 
 
 def cli() -> str:
-    """The page of the command line."""
+    """Return the page of the command line."""
     every = {
         words: [Parameter.of(one) for one in inspect.signature(command, eval_str=True).parameters.values()]
         for words, command in commands(app)
@@ -759,12 +759,12 @@ def cli() -> str:
 
 
 def tidy(text: str) -> str:
-    """The text of a page, with one empty line at most between others."""
+    """Return the text of a page with one empty line at most between others."""
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
 def pages() -> dict[str, str]:
-    """Every page that this writes, by its path below the reference."""
+    """Return every page that this writes, by its path below the reference."""
     return {
         **api(),
         "cli.md": cli(),

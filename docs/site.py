@@ -1,4 +1,4 @@
-"""Build the site of docs/ into .site, strictly: a warning fails. Then write llms.txt, and check the result.
+"""Build the site of docs/ into .site, strictly, so that a warning fails. Then write llms.txt, and check the result.
 
 A folder a version: `dev`, which is this checkout, and each release, as its tag `v1.2.3` has it. A page names its
 version and leads to the others by `versions.json`, as Material for MkDocs does; the root leads to the latest release.
@@ -28,7 +28,7 @@ LOADED = re.compile(r"""<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|href)
 
 
 def address(page: str) -> str:
-    """Return where the site has a page."""
+    """Return the address of a page on the site."""
     return re.sub(r"(^|/)index/$", r"\1", page.removesuffix(".md") + "/")
 
 
@@ -44,7 +44,7 @@ def llms(docs: Path, site: Path) -> None:
 
 
 def wrong(site: Path) -> list[str]:
-    """Say what is wrong with what was built."""
+    """Return the faults of the built site."""
     pages = sorted(site.rglob("*.html"))
     found = [] if len(pages) >= PAGES else [f"{len(pages)} pages only"]
     for page in pages:
@@ -80,7 +80,7 @@ def releases() -> list[str]:
 
 
 def main() -> int:
-    """Build; return an exit code."""
+    """Build, and return an exit code."""
     shutil.rmtree(SITE, ignore_errors=True)
     tags = releases()
     with tempfile.TemporaryDirectory(prefix="headrace-site-") as name:

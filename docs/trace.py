@@ -1,4 +1,4 @@
-"""Run the services of docs/how-to/trace.md, each in a process of its own, and draw their trace: docs/how-to/trace.svg.
+"""Run the services of docs/how-to/trace.md, each in its own process, and draw their trace, docs/how-to/trace.svg.
 
 python docs/trace.py
 """
@@ -25,13 +25,13 @@ ROW, LEFT, WIDTH, TOP = 34, 250, 640, 46
 
 
 def services(page: Path = PAGE) -> dict[str, str]:
-    """The files in the page, by name."""
+    """Return the files in the page by name."""
     blocks = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     return dict(blocks)
 
 
 def run(folder: Path, **environment: str) -> list[dict[str, Any]]:
-    """Run the mailer, and the shop beside it, to their end; their spans."""
+    """Run the mailer and the shop to their end, and return their spans."""
     for name, text in services().items():
         (folder / name).write_text(text, "utf-8")
 
@@ -53,7 +53,7 @@ def run(folder: Path, **environment: str) -> list[dict[str, Any]]:
 
 
 def drawn(spans: Sequence[dict[str, Any]]) -> str:
-    """The spans of the largest trace as SVG: a bar each, below its parent, and a dotted line for each link."""
+    """Return the spans of the largest trace as SVG. Each has a bar below its parent, and each link a dotted line."""
     traces = [span["context"]["trace_id"] for span in spans]
     trace = max(traces, key=traces.count)
     mine = [span for span in spans if span["context"]["trace_id"] == trace]
@@ -111,7 +111,7 @@ def drawn(spans: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Draw it anew."""
+    """Draw the trace anew."""
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         PICTURE.write_text(drawn(run(Path(folder))), "utf-8")
     return 0
