@@ -40,7 +40,7 @@ from headrace._protocol.export import protocol
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys, job_id, worker_name
 from headrace._protocol.op import Op
-from headrace._protocol.queue_ops import Ops
+from headrace._protocol.queue_ops import FOLLOWED, Ops
 from headrace._protocol.script import script
 from tests.support.servers import Server, binaries
 
@@ -253,7 +253,7 @@ def stories() -> dict[str, list[Step]]:
     """Return the stories, whose replies come from a server."""
     full_a = ("data", "1", "id", "a")
     next_queue = Keys.of("shop/mails")
-    follow = [next_queue.key(key) for key in (*script("enqueue").key_names, "jobs")]
+    follow = [next_queue.key(key) for key in (*FOLLOWED, "jobs")]
     level = [KEYS.key("jobs:1")]
     apart = {"sleep": 5}  # entries of two streams may have the same ID
     release = call("release", "<e1>", 1, worker="w", pause=0)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 
+from headrace._protocol.admin_ops import MOVED_TO
 from headrace._protocol.replies import plain_receipts
 from headrace._protocol.script import fixed, script
 from tests.scripts.metered import Cost, cost, metered
@@ -46,9 +47,11 @@ class Lua:
         """Return the reply of a script with bytes as text. *extra* are whole names of keys after the declared ones."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
-            extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:7], "events", "steps", "cancels"]]
-        whole = {"result": "result", "flow_read": "flow"}.get(name)  # a key that *extra* names in full
-        keys = [*(PREFIX + part for part in parts if part != whole), *extra]
+            extra = [f"headrace:{{q}}:q/to:{part}" for part in MOVED_TO]
+        others = [*extra]
+        whole = {"result": "result", "flow_read": "flow"}.get(name)  # a key that *extra* names in full, first
+        keys = [others.pop(0) if part == whole else PREFIX + part for part in parts]
+        keys += others
         if keys != self._keys:
             self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
             self._keys = keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace._protocol.queue_ops import FOLLOWED
 from tests.scripts.calls import TERMS
 from tests.scripts.conftest import TERM, Lua
 from tests.scripts.stands import (
@@ -205,9 +206,7 @@ def _(lua: Lua) -> None:
 
 @stand("complete")
 def _(lua: Lua) -> None:
-    keys = [
-        lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
-    ]
+    keys = [lua.key(part) for part in (*FOLLOWED, "jobs")]
     for entry in large_leased(lua):
         result = [lua.key(f"result:{entry}")]
         assert lua("complete", "", 1, 0, 1, 0, entry, 1, 60_000, PAYLOAD, extra=result) == [1]

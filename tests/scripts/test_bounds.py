@@ -9,7 +9,7 @@ import pytest
 from headrace._protocol import admin_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
-from headrace._protocol.queue_ops import Ops
+from headrace._protocol.queue_ops import FOLLOWED, Ops
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
 from tests.support.steps import looked_after
@@ -119,9 +119,7 @@ def test_full_batches_with_results_and_followers(lua: Lua) -> None:
     assert lua.redis.exists(*keys) == JOBS_PER_SCRIPT
     (entry,) = lua.leased("x")
     follow = [1, "", "", 0, 2, "data", "y"] * JOBS_PER_SCRIPT
-    parts = [
-        lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
-    ] * JOBS_PER_SCRIPT
+    parts = [lua.key(part) for part in (*FOLLOWED, "jobs")] * JOBS_PER_SCRIPT
     assert lua("complete", "", 1, 0, 0, JOBS_PER_SCRIPT, entry, *follow, extra=parts) == [1]
     assert lua.counts() == {
         "waiting": JOBS_PER_SCRIPT,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from headrace._protocol.queue_ops import FOLLOWED
 from tests.scripts.conftest import TERM, Lua
 from tests.support.steps import looked_after
 
@@ -80,9 +81,7 @@ def test_a_full_server_keeps_jobs_and_drops_results(lua: Lua, history: bool) -> 
     if history:
         lua.redis.hset(lua.key("stats"), "history", "10 60000")
     extra = [lua.key(f"result:{name}") for name in "abc"]
-    follow = [
-        lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
-    ]
+    follow = [lua.key(part) for part in (*FOLLOWED, "jobs")]
     lua("complete", "", 1, 0, 0, 0, c)
     args = ["", 3, 0, 3, 1, a, b, c, 1, 60_000, "ra", 2, 60_000, "rb", 3, 60_000, "rc", 1, "", "", 0, 2, "data", "then"]
     fill(lua)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from headrace._protocol.queue_ops import FOLLOWED
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
 from tests.support.steps import looked_after
@@ -238,7 +239,7 @@ def test_complete_with_results_and_followers(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     other = "headrace:{q}:q/next:"
     extra = [lua.key("result:a"), lua.key("result:b")]
-    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
+    parts = (*FOLLOWED, "jobs")
     extra += [base + part for base in (lua.key(""), other) for part in parts]
     lua("complete", "", 1, 0, 0, 0, b)
     args = ["", 2, 0, 2, 2, a, b, 1, 5000, "ra", 2, 5000, "rb"]

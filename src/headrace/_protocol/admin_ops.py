@@ -16,8 +16,10 @@ from headrace._protocol.keys import wire_id, worker_name
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Delay, Ops, given
-from headrace._protocol.script import script
 from headrace.errors import CodecError, ConfigurationError
+
+MOVED_TO = ("wake", "jobs", "ids", "released", "delayed", "bodies", "stats", "events", "steps", "cancels")
+"""The keys of the other queue that `move` takes, before the streams of levels."""
 
 
 def payload_of(ops: Ops, id: str, payload: Any) -> bytes:
@@ -114,7 +116,7 @@ def move(ops: Ops, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int,
             f"to={to!r}: {ops.codec!r:.200} binds payloads to their queue, and no other can open them: lease the "
             "jobs here and enqueue their payloads there"
         )
-    keys = [target.key(key) for key in ("wake", *script("move").key_names[:6], "events", "steps", "cancels")]
+    keys = [target.key(key) for key in MOVED_TO]
     levels = [level for keys in (ops.keys, target) for level in keys.levels(ops.settings.priorities)]
     return ops.op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 

@@ -44,6 +44,8 @@ _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 Shape = tuple[Script, list[str], list[str], str]  # a script, its keys, the keys of levels, the prefix of its lane
 Delay = float | timedelta | datetime | None
+FOLLOWED = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "cancels", "events")
+"""The keys of a follow-up's queue that `complete` takes, before the stream of its level."""
 
 
 def _cost(item: bytes | Item) -> int:
@@ -308,7 +310,7 @@ class Ops:
                 handed += (">1", outbox, name, delay, len(fields), *fields)
                 continue
             args += (1, name, delay, job.priority, len(fields), *fields)
-            extra += [keys.key(key) for key in script("enqueue").key_names]
+            extra += [keys.key(key) for key in FOLLOWED]
             extra.append([keys.key("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
         args += staying(claims) if with_ids else ()
         if handed:

@@ -9,9 +9,10 @@ true for '1' (`woken flag`). `items...` is any number of arguments; its local ha
 Fragments are put before the body, or in its middle where they are included there. To define their functions takes a few
 µs, which calls that end earlier save.
 
-A feature is a fragment of `lua/features/`, and owns its keys: its header names them. A file that uses them says `--
-@feature NAME`, or `-- @include NAME` to call the feature's functions as well. The loader appends those keys of the
-features that the script uses to the script's own, in the order of `FEATURES`, before a list of any length.
+A feature is a fragment of `lua/features/`, and owns its keys: its header names them. Keys that belong together have one
+owner, so that a script's header names at most eight of its own. A file that reads keys of a feature says `-- @feature
+NAME`, or `-- @include NAME` to call the feature's functions as well. The loader appends those keys of the features that
+the script or its fragments use to the script's own, in the order of `FEATURES`, before a list of any length.
 
 The line `-- @queue` in a table stands for the keys that the called functions read as fields of `q`. `-- @queue without
 asleep` leaves out keys of the script, or of features: then functions that ask for such a key do less.
@@ -28,8 +29,11 @@ from itertools import chain
 
 from attrs import field, frozen
 
-FEATURES = ("events", "history", "runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels")
-"""All features, in the order of their keys."""
+FEATURES = (
+    *("leases", "delayed", "dead", "workers", "schedules", "transfers", "cancellations", "events", "history"),
+    *("runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels"),
+)
+"""All features, in the order of their keys. The first are of all queues."""
 KERNEL = ("finish",)
 """The moves of a job. Each is a fragment of `lua/kernel/`, which calls the functions of features."""
 
@@ -109,7 +113,7 @@ def script(name: str) -> Script:
     fields = (
         _fields(body, "".join(map(_fragment, found))).difference((queue[1] or "").split(", ")) if queue else set[str]()
     )
-    words = _words(body)
+    words = _words(body).difference(head.args())
     named = {*found, *_FEATURE.findall("".join([text, *map(_file, found)]))}
     features = _used(named, head.keys(), words | fields - {"levels"})
     keys = tuple(sorted([*head.keys(), *chain(*features.values())], key=lambda key: key.endswith("...")))
@@ -147,8 +151,8 @@ def _listed(section: str) -> list[str]:
 def _words(body: str) -> set[str]:
     """Return the words of a body that may be keys: no field, and no local that it makes."""
     code = _TEXTS.sub("", body)
-    names = re.findall(r"^local ([\w, ]+)|\bfunction\b[ \w.]*\(([\w, ]*)\)", code, re.MULTILINE)
-    made = {name for pair in names for name in ", ".join(pair).split(", ")}
+    names = re.findall(r"\b(?:local|for) ([\w, ]+)|\bfunction\b[ \w.]*\(([\w, ]*)\)", code)
+    made = {name.strip() for pair in names for name in ",".join(pair).split(",")}
     return {*re.findall(r"(?<![.\w])(\w+)\b(?!\s*=[^=])", code)} - made
 
 

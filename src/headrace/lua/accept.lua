@@ -1,6 +1,5 @@
 -- accept: add jobs from other shards, each once, even if several programs send it several times.
--- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), handed (zset),
---        cancels (zset), streams...
+-- KEYS   jobs (stream), wake (stream), ids (hash), stats (hash), streams...
 -- ARGV   since int, items...
 -- REPLY  {taken, now, replicas, refused}: taken 1: the jobs are in the queue, or were before · 0: `since` is too long
 --        ago, and nothing was done · now: this shard's time in ms · replicas: their number, or -1: none now, but one
@@ -10,6 +9,8 @@
 -- long ago may have arrived and ended since, and its nonce may be forgotten. Items: nonce, id or '', delay, number of
 -- fields, the fields. streams: the streams of all levels after the first. A nonce stays in `handed` until its outbox
 -- will not send it again (close), or for 30 days. A job whose id is taken is left as it is.
+-- @feature delayed
+-- @feature transfers
 -- @include add
 -- @include cancellations
 -- @include clock

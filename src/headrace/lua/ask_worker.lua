@@ -1,10 +1,11 @@
 -- ask_worker: ask a worker to lease no more jobs, to stop, or for nothing any more.
--- KEYS   workers (zset), facts (hash), control (channel)
+-- KEYS   (none)
 -- ARGV   name, request
 -- REPLY  {asked, unable}: how many workers of this name were asked · how many cannot be, as they have not reported
 -- COST   5 us + 1 us per worker
 -- name: as for `fail_worker`. request: 'quiet', 'stop', or '' to resume. The answer to the next `report` of the
 -- worker has it; a message on `control` makes it report at once.
+-- @feature workers
 -- @include tell_holders
 local asked, unable = 0, 0
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do

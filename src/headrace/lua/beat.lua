@@ -1,11 +1,12 @@
 -- beat: keep a worker alive for another timeout, by the server's clock.
--- KEYS   workers (zset), registered (hash), control (channel)
+-- KEYS   (none)
 -- ARGV   worker, timeout int, lease, register flag, kinds...
 -- REPLY  1 alive until `timeout` ms from now · 0 the worker was declared dead, or was never registered
 -- COST   5 us
 -- register: 1 for the first beat of a worker, which registers it. lease: ms that its leases last. kinds: with the first
 -- beat, the kinds of jobs that it has handlers for; '' for all; none if unknown. The first beat, and the beat of an
 -- idle worker (see `rest`), are published on `control`.
+-- @feature workers
 -- @include clock
 -- @include known_as
 -- @include number

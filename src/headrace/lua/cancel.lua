@@ -1,12 +1,13 @@
 -- cancel: remove a job by id, waiting, parked, leased, delayed, blocked or suspended. Its holder finds its lease lost.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        blocked (hash), stats (hash), control (channel), limited (zset), wake (stream), cancels (zset)
+-- KEYS   lane (string), jobs (stream), ids (hash), stats (hash), wake (stream)
 -- ARGV   call, id, ttl int
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
 -- ttl: ms for which `ended` says of its id that it was cancelled, unless a new job takes it.
+-- @feature leases
+-- @feature delayed
+-- @feature workers
 -- @feature ordered
--- @feature limits
 -- @include cancellations
 -- @include held
 -- @include is_entry_id

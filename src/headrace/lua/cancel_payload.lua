@@ -1,14 +1,14 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), control (channel), limited (zset), wake (stream), cancels (zset)
+-- KEYS   lane (string), jobs (stream), ids (hash), stats (hash), wake (stream)
 -- ARGV   call, payload, place, cursor, limit count, ttl int
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
 -- Jobs that come to a stream after the request for its first page stay. ttl: as in cancel.
--- @feature fair
+-- @feature leases
+-- @feature delayed
+-- @feature workers
 -- @feature ordered
--- @feature limits
 -- @include cancellations
 -- @include fields
 -- @include held

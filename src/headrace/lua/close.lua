@@ -1,9 +1,10 @@
 -- close: forget in ten minutes that jobs arrived from other shards, as the outboxes do not send them again.
--- KEYS   handed (zset)
+-- KEYS   (none)
 -- ARGV   nonces...
 -- REPLY  how many nonces were given
 -- COST   5 us + 1 us per nonce, at most 1,000 of them
 -- Ten minutes are longer than a call under way may take, and longer than accept admits.
+-- @feature transfers
 -- @include clock
 -- @include forget_handed
 -- @include require_types

@@ -1,6 +1,5 @@
 -- complete: remove jobs for good. XDEL decides, so exactly one caller wins each job, and only the winner has effects.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), limited (zset),
---        taken (zset), wake (stream), others...
+-- KEYS   lane (string), jobs (stream), ids (hash), stats (hash), taken (zset), wake (stream), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 2 the same, but without its result, as the server is out of memory · 0
 --        another call completed it before, or (fenced) the job is no longer this worker's
@@ -16,6 +15,7 @@
 -- worker, when the attempt began, '+ms' before now or '@ms', and the number of the delivery, with blanks between them. At
 -- most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the next declared stage,
 -- without a result.
+-- @feature leases
 -- @feature ordered
 -- @feature limits
 -- @include number
@@ -87,7 +87,7 @@ end
 require_hashes(ids, steps)
 local listening = listeners(stats, events, 'completed')
 local q = {
-  -- @queue without asleep, stats
+  -- @queue without asleep, stats, delayed, bodies, cancels
   unnoted = redis.call('EXISTS', leases, released, limited, turns, held) == 0,
 }
 if not q.unnoted then

@@ -1,13 +1,13 @@
 -- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may do so.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
---        limited (zset), wake (stream)
+-- KEYS   lane (string), jobs (stream), ids (hash), stats (hash), wake (stream)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
 -- Items: entry, delivery count, reason (followed by more, as in retry). At most 1,000 jobs. A dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's, with
 -- `attempt` the number of all deliveries.
+-- @feature leases
+-- @feature dead
 -- @feature ordered
--- @feature limits
 -- @include clock
 -- @include failure
 -- @include fields

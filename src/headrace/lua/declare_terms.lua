@@ -1,5 +1,5 @@
 -- declare_terms: declare the terms of a queue: how it shares its workers, and what it limits.
--- KEYS   jobs (stream), wake (stream), stats (hash), workers (zset)
+-- KEYS   jobs (stream), wake (stream), stats (hash)
 -- ARGV   mode, worker, structure, offered, items...
 -- REPLY  {state, structure, version, name, value...}: state 1 these terms are the queue's · 2 its structure changes: call
 --        again · 0 the queue has other terms, and keeps them; structure: of the queue, '' for none ·
@@ -12,8 +12,9 @@
 -- declares none. An operator's word stands for all workers that live then. structure: in words, '' for no terms.
 -- offered: path, keys, limits, rates, and the options in words, in JSON. Items: pairs of a path, as in a node without
 -- its level, and its weight; and of 'e' with a slot behind it, and the limit of this value.
--- @feature fair
+-- @feature workers
 -- @feature limits
+-- @feature fair
 -- @include agreed
 -- @include clock
 -- @include declared

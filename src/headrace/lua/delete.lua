@@ -1,20 +1,25 @@
 -- delete: remove the queue with all it has, its schedules too. The streams' keys stay, so that entry IDs never repeat.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
---        control (channel), recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash),
---        outdue (zset), cancels (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash), taken (zset), gate (stream),
+--        trends (string)
 -- ARGV   call
 -- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
 -- If there are more jobs of flows than a call has time for, they go first, each as if cancelled. The last call removes
 -- the rest at once.
--- @feature fair
+-- @feature leases
+-- @feature delayed
+-- @feature dead
+-- @feature workers
+-- @feature schedules
+-- @feature transfers
+-- @feature cancellations
 -- @feature history
 -- @feature runs
 -- @feature ordered
 -- @feature suspects
 -- @feature rates
 -- @feature limits
+-- @feature fair
 -- @include added
 -- @include levels
 -- @include flows

@@ -1,11 +1,12 @@
 -- drained: return for how long a queue has been empty in this sealed shard, and its totals.
--- KEYS   jobs (stream), delayed (zset), blocked (hash), schedules (hash), dead (stream), stats (hash),
---        outbox (hash), closing (zset), handed (zset), taken (zset)
+-- KEYS   jobs (stream), stats (hash), taken (zset)
 -- ARGV   (none)
 -- REPLY  {ms, entries, enqueued, completed, cancelled, deleted, dead_trimmed}: ms since it was first found empty; -1:
 --        it is not empty, an id is taken without a job, or it is not sealed · entries: the number of jobs in line
 --        (waiting, parked, leased, or held back)
 -- COST   15 us
+-- @feature schedules
+-- @feature transfers
 -- @feature history
 -- @include clock
 -- @include count_states

@@ -1,11 +1,12 @@
 -- ended: return which jobs have ended, and how, if the history knows.
--- KEYS   jobs (stream), ids (hash), dead (stream), stats (hash), cancels (zset)
+-- KEYS   jobs (stream), ids (hash), stats (hash)
 -- ARGV   items...
 -- REPLY  one per job: 0 it has not ended · 1 it is gone · 2 it is gone, but may be a dead letter · its end, as in the
 --        history, or only 'cancelled' · -1 ask for it again, as the jobs before it are 1 MiB
 -- COST   3 us + 1 us per job; jobs without an id of their own are read, at most 1 MiB of them
 -- Items: ids, at most 1,000. The order of an end's parts: state, ms, attempt (0 unknown), 1 with a result, worker or
 -- '-', reason; a blank between them.
+-- @feature dead
 -- @feature history
 -- @include cancellations
 -- @include is_entry_id

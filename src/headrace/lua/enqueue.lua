@@ -1,6 +1,5 @@
 -- enqueue: add jobs to the back, or to the delayed ones. A job whose id is taken is left as it is.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
---        cancels (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, form, items...
 -- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive
 --        ids, or else {id, id, ...}
@@ -9,6 +8,7 @@
 -- `data` first. levels: the streams of the priority levels after the first, for all forms but "plain". A delayed job
 -- needs an id; a job that is due before all others wakes a reader. A sealed shard answers the error SHARDS and the
 -- version of the table that sealed it, and adds nothing. Bounded by the client: at most 1,000 items, 1 MiB.
+-- @feature delayed
 -- @include add
 -- @include cancellations
 -- @include clock

@@ -1,6 +1,5 @@
 -- enqueue_if: add jobs under conditions: room in the queue, and whether a job whose id is taken is moved or replaced.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
---        leases (zset), released (hash), limited (zset), taken (zset), gate (stream), cancels (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash), taken (zset), gate (stream)
 -- ARGV   call, most int, awaits int, together flag, items...
 -- REPLY  {waiting, last, id, outcome, id, outcome, ...}: outcome 0 present, 1 added, 2 replaced, 3 moved, 4 dropped, 5
 --        refused for lack of room, 6 not looked at, for lack of time: ask again, 7 new, but the shard is sealed: in
@@ -16,6 +15,8 @@
 -- enqueue; a new job is delayed for so long. replace=1: a job that has not begun gets the fields of this one, and its
 -- delay. With `together`, a sealed shard answers the error SHARDS and that version, before any write. Bounded by the
 -- client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
+-- @feature leases
+-- @feature delayed
 -- @feature runs
 -- @feature ordered
 -- @feature flows

@@ -1,13 +1,14 @@
 -- expire: end leases now, as if their time were over. Their jobs go to the front, with the attempt spent.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), stats (hash), control (channel)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`; with levels, or listeners, at most
 --        1 MiB of jobs
 -- cursor: '-' at first; leases of jobs that are handed out for the first time after the first call go on.
 -- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are notified.
+-- @feature leases
+-- @feature workers
 -- @feature suspects
--- @feature limits
 -- @include held
 -- @include held_by
 -- @include is_entry_id
@@ -20,7 +21,7 @@
 -- @include tell_holders
 -- @include wake_many
 local q = {
-  -- @queue
+  -- @queue without released, limited
   levels = {}, -- jobs that wait at another level are not leased
 }
 local known = recorded()

@@ -1,12 +1,12 @@
 -- fail_worker: declare a worker dead by hand: its jobs go to the front, and its next beat fails.
--- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset),
---        stats (hash), control (channel)
+-- KEYS   lane (string), jobs (stream), wake (stream), stats (hash)
 -- ARGV   call, name, limit count
 -- REPLY  {moved, more}: more 1 = call again
 -- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
 -- name: a registration, `<name>.<random>`, or the part before its last dot; or any consumer of the group.
+-- @feature leases
+-- @feature workers
 -- @feature suspects
--- @feature limits
 -- @include held
 -- @include page
 -- @include events
@@ -23,7 +23,7 @@ require_streams(wake)
 require_hashes(registered, deaths)
 require_sorted_sets(workers, leases)
 local q = {
-  -- @queue
+  -- @queue without released, limited
 }
 holds.check(q)
 local listening = listeners(stats, events, 'reclaimed')

@@ -1,6 +1,5 @@
 -- find: find a job by its id.
--- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
---        limited (zset), stats (hash)
+-- KEYS   jobs (stream), ids (hash), stats (hash)
 -- ARGV   id, cursor
 -- REPLY  {now, row, cursor, records, progress, deliveries}, row as in list, or {} if the job was not found (so far): cursor is then
 --        where to continue, or '' at the end. The row of an ended job has the state `ended:` and how it ended; its ms is
@@ -9,8 +8,12 @@
 -- COST   10 us + 0.5 us per record; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other
 --        state
 -- cursor: '' at first. One call searches a bounded part of the dead letters, the newest first.
+-- @feature leases
+-- @feature delayed
+-- @feature dead
 -- @feature history
 -- @feature ordered
+-- @feature flows
 -- @include clock
 -- @include fields
 -- @include is_entry_id

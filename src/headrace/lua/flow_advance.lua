@@ -14,6 +14,10 @@
 -- to a failed child), each child {name, stage, delay, number of fields, fields... without its id} · {"event", id,
 -- stage}: a row of flow_events · {"forget", id, stage}: a member that can't be a job of a run · {"cancel", id}. At most
 -- 1,000 children.
+-- @feature leases
+-- @feature delayed
+-- @feature dead
+-- @feature workers
 -- @include cancellations
 -- @include clock
 -- @include enter_stage

@@ -6,6 +6,10 @@
 -- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events, cancels of the stage's queue. A
 -- sealed shard answers the error SHARDS and the version of the table that sealed it, and begins nothing. attributes: JSON.
 -- Items: `members` entries for the index, then the job's fields.
+-- @feature leases
+-- @feature delayed
+-- @feature cancellations
+-- @feature flows
 -- @include clock
 -- @include due_at
 -- @include enter_stage

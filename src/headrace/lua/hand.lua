@@ -1,5 +1,5 @@
 -- hand: list the jobs of a shard's outbox that go to other shards, and record which jobs have arrived there.
--- KEYS   outbox (hash), outdue (zset), closing (zset)
+-- KEYS   (none)
 -- ARGV   from int, limit count, come int, over int, items...
 -- REPLY  {next, jobs, closing}: next: where to continue, 0 after the last · {name, id, delay, fields} of each job, the
 --        oldest first · closing: jobs that have arrived, whose shards still keep their nonces
@@ -9,6 +9,7 @@
 -- digits> <queue> <nonce>', in closing '<number of the shard> <queue> <nonce>'. from: 0 at first. A job is sent while
 -- it is in the outbox. After its arrival it is closing: its shard learns that the job will not be sent again (close),
 -- and may forget the nonce.
+-- @feature transfers
 -- @include clock
 -- @include number
 -- @include page

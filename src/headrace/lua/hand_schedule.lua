@@ -1,11 +1,12 @@
 -- hand_schedule: suspend a schedule that another shard takes over, and return it.
--- KEYS   schedules (hash), ticks (zset), recurring (hash)
+-- KEYS   (none)
 -- ARGV   name
 -- REPLY  {due, schedule, set...}: ms of its next tick, its stored data, and the sets of declared schedules that contain
 --        it; empty, if there is no such schedule
 -- COST   5 us + 2 us per set that workers have declared here
 -- The next tick of a suspended schedule is 10^14 ms later, so it never comes here. `take_schedule` in the other shard
 -- and `unschedule` here follow. A paused schedule (see pause_schedule) stays paused there.
+-- @feature schedules
 -- @include strings_of
 local kept, due = redis.call('HGET', schedules, name), tonumber(redis.call('ZSCORE', ticks, name) or 0)
 if not kept then return {} end

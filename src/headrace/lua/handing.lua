@@ -1,6 +1,7 @@
 -- handing: count the jobs in a shard's outbox, which are on their way to other shards.
--- KEYS   outbox (hash)
+-- KEYS   (none)
 -- ARGV   (none)
 -- REPLY  their number
 -- COST   3 us
+-- @feature transfers
 return redis.call('HLEN', outbox)

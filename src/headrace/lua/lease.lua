@@ -1,7 +1,5 @@
 -- lease: hand out up to `limit` jobs, level by level: parked jobs, then jobs that woke a reader, then new jobs.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), gate (stream),
---        control (channel)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash), gate (stream)
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        apart, buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now, levels, died, further, structure}: known 0 = this worker was
@@ -27,8 +25,9 @@
 -- makes an order: jobs with the same value of this header are handed out one at a time, in the order of their entries,
 -- and the others wait with the consumer `behind`. levels: the streams of the later priority levels; a job of them that
 -- is handed out moves to the jobs stream, with an id and its `enq`.
--- @feature history
--- @feature flows
+-- @feature leases
+-- @feature delayed
+-- @feature workers
 -- @include clock
 -- @include record
 

@@ -1,7 +1,5 @@
 -- lease_fair: as lease, for a queue with terms: hand out up to `limit` jobs by the shares of their values, within limits.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), gate (stream),
---        control (channel)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash), gate (stream)
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        apart, batch int, one_value flag, buckets...
 -- REPLY  as lease, then further, structure: further 1 = there are jobs that no call has looked at: see line_up ·
@@ -11,11 +9,11 @@
 -- The rule and the keys are in docs/explanation/fairness.md. batch: how many jobs run as one batch, and share its time.
 -- one_value 1: only jobs of one value. heir_of: its jobs go to the front of their lines. buckets: the one of 0 ms of
 -- `lease`, if the queue is ordered; the rate limits are among the terms.
--- @feature fair
--- @feature history
--- @feature ordered
+-- @feature leases
+-- @feature delayed
+-- @feature workers
 -- @feature limits
--- @feature flows
+-- @feature fair
 -- @include clock
 -- @include record
 local known = recorded() -- the call was answered before, but its reply was lost

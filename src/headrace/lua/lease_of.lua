@@ -1,9 +1,11 @@
 -- lease_of: return the delivery that leases an entry, and the end of its lease.
--- KEYS   jobs (stream), registered (hash), leases (zset)
+-- KEYS   jobs (stream)
 -- ARGV   entry
 -- REPLY  {worker, count, until}: the fence of its settlements · until in ms of the server's clock, 0 if that is not
 --        known · {} if it is not leased
 -- COST   6 us
+-- @feature leases
+-- @feature workers
 -- @include clock
 -- @include is_reserved
 local row = (redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1) or {})[1]

@@ -1,10 +1,10 @@
 -- leave: unregister a worker. Jobs that it still holds go to the front untouched, and no trace of it remains.
--- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash),
---        stats (hash), facts (hash)
+-- KEYS   jobs (stream), wake (stream), stats (hash)
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again; with `idle`: the worker holds jobs, and stays registered
 -- COST   10 us + 3 us per job released
--- @feature limits
+-- @feature leases
+-- @feature workers
 -- @feature suspects
 -- @include events
 -- @include held
@@ -19,7 +19,7 @@ require_streams(wake)
 require_sorted_sets(workers, leases)
 require_hashes(registered, released, deaths)
 local q = {
-  -- @queue
+  -- @queue without limited
 }
 holds.check(q)
 local listening = listeners(stats, events, 'released')

@@ -1,13 +1,14 @@
 -- line_up: look at new jobs of a queue with terms without leasing any: each comes into its line. For backlogs.
--- KEYS   jobs (stream), wake (stream), stats (hash), leases (zset)
+-- KEYS   jobs (stream), wake (stream), stats (hash)
 -- ARGV   limit count, buckets...
 -- REPLY  1 there are more jobs to look at: call again · 0 that was all
 -- COST   20 us + 5 us per job, at most 1 MiB of them
 -- Jobs of later levels are looked at when they may be next. buckets: as for lease_fair.
--- @feature fair
--- @feature limits
+-- @feature leases
 -- @feature ordered
 -- @feature suspects
+-- @feature limits
+-- @feature fair
 -- @include agreed
 -- @include clock
 -- @include filing

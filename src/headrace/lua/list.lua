@@ -1,6 +1,5 @@
 -- list: list one page of the jobs in a state, oldest first, or newest first.
--- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
---        limited (zset), stats (hash)
+-- KEYS   jobs (stream), stats (hash)
 -- ARGV   state, cursor, limit count, newest flag, value...
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed, or when blocked, 0 for never; 1 more for a
@@ -13,8 +12,12 @@
 -- value: only waiting jobs of this value, level by level in the order of their line: see of_value.
 -- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
 -- jobs, 'ms-0' for dead letters, 'ms' with newest.
+-- @feature leases
+-- @feature delayed
+-- @feature dead
 -- @feature history
 -- @feature ordered
+-- @feature flows
 -- @include clock
 -- @include delivered
 -- @include is_reserved

@@ -1,6 +1,5 @@
 -- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster of the same group.
--- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
---        leases (zset), limited (zset), wake (stream), target...
+-- KEYS   lane (string), jobs (stream), ids (hash), stats (hash), wake (stream), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
@@ -12,9 +11,9 @@
 -- limits there; one whose id is taken there stays where it is, and so does one of a flow, and a run that sleeps or waits
 -- for a signal. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
 -- first enqueue.
--- @feature fair
+-- @feature leases
+-- @feature delayed
 -- @feature ordered
--- @feature limits
 -- @feature flows
 -- @include fields
 -- @include held

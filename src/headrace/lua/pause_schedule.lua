@@ -1,10 +1,11 @@
 -- pause_schedule: pause a schedule, or resume it.
--- KEYS   lane (string), wake (stream), ticks (zset)
+-- KEYS   lane (string), wake (stream)
 -- ARGV   call, name, paused flag
 -- REPLY  1 done · 0 no schedule of that name, or it is in that state already
 -- COST   6 us
 -- The next tick of a paused schedule is 2 * 10^14 ms later, so that it never comes, for workers of any version. So the
 -- ticks of the pause are missed ticks: the schedule's policy decides about them when it is resumed.
+-- @feature schedules
 -- @include paused_tick
 -- @include record
 -- @include require_types

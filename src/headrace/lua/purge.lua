@@ -1,6 +1,5 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), limited (zset), wake (stream)
+-- KEYS   lane (string), jobs (stream), ids (hash), stats (hash), wake (stream)
 -- ARGV   call, cursor, limit count, value...
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them; of a value about 1 us per job that is looked at, at most 1,000 of them
@@ -8,9 +7,10 @@
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
 -- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
--- @feature fair
+-- @feature leases
+-- @feature delayed
 -- @feature ordered
--- @feature limits
+-- @feature fair
 -- @include agreed
 -- @include delivered
 -- @include fields

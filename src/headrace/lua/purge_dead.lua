@@ -1,9 +1,10 @@
 -- purge_dead: remove dead letters for good, the oldest first, or only the given ids.
--- KEYS   lane (string), dead (stream), stats (hash)
+-- KEYS   lane (string), stats (hash)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay.
+-- @feature dead
 -- @include dead_letter_job
 -- @include last_entry_id
 -- @include page

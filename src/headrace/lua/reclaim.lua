@@ -1,7 +1,5 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote due jobs.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), blocked (hash),
---        dead (stream), trends (string)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash), trends (string)
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again: ms until this caller should call
 --        again, if that is within a second, or no work is due soon; otherwise -1 · declared workers newly found dead ·
@@ -14,11 +12,14 @@
 -- A worker is dead when its deadline has passed, and workers have swept the queue for one unbroken `timeout`: after a
 -- server restart, every worker looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
 -- after which a job goes to the level before its own, 0 never.
--- @feature fair
+-- @feature leases
+-- @feature delayed
+-- @feature workers
+-- @feature schedules
 -- @feature runs
--- @feature ordered
 -- @feature suspects
 -- @feature limits
+-- @feature fair
 -- @include clear_wake_tokens
 -- @include clock
 -- @include correct_clock

@@ -1,11 +1,13 @@
 -- recur: declare the schedules of a worker's code, and end schedules that no live worker's code declares any more.
--- KEYS   workers (zset), schedules (hash), ticks (zset), recurring (hash)
+-- KEYS   (none)
 -- ARGV   worker, set, names...
 -- REPLY  {changed, ended...}: changed: 1 if this set is new here, or another set was forgotten, else 0; then the names
 --        of the schedules that ended
 -- COST   10 us + 1 us per worker + 2 us per schedule
 -- set: a name for the schedules of the code, different for each other set; '' for no schedules. names: its schedules.
 -- Schedules that were never declared in this way stay. A worker lives until it leaves, or is declared dead.
+-- @feature workers
+-- @feature schedules
 -- @include strings_of
 local alive, sets, gone = {}, {}, {''}
 local rows = redis.call('HGETALL', recurring)

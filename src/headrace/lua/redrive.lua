@@ -1,6 +1,5 @@
 -- redrive: send dead letters to the back of their queue or level, the oldest first.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), dead (stream), stats (hash),
---        cancels (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, cursor, limit count, from_step, payload, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached · {-1, '', names...}: the run has no such step, but
 --        these: nothing was changed
@@ -9,6 +8,9 @@
 -- id is taken again stays. Attempts start again at zero. A run keeps its records: with a from_step, for a single id, only
 -- the records that began before that step, and signals that no wait has taken; '' for all. payload: '=' and the new
 -- payload, for a single id only; '' for its own.
+-- @feature leases
+-- @feature dead
+-- @feature cancellations
 -- @include dead_letter_job
 -- @include fields
 -- @include last_entry_id

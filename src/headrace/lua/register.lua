@@ -1,5 +1,5 @@
 -- register: register a worker under a chosen name, unless another live worker has that name.
--- KEYS   workers (zset), registered (hash), control (channel)
+-- KEYS   (none)
 -- ARGV   worker, name, timeout int, lease, seen, decide flag, kinds...
 -- REPLY  {verdict, other}: 1 registered; `other` had this name before, or '' · 0 `other` may live under this name: send
 --        it as `seen` · -1 `other` lives under this name
@@ -7,6 +7,7 @@
 -- worker: `<name>.<random>`. lease: ms that its leases last. kinds: as for `beat`. seen: '' at first. decide: 1 =
 -- workers in `seen` had time for a beat; a worker without a beat since then is dead. `lease` hands out its jobs, to its
 -- heir first.
+-- @feature workers
 -- @include clock
 -- @include known_as
 -- @include number

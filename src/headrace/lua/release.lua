@@ -1,12 +1,12 @@
 -- release: give jobs back to the front, at once or after a pause. No attempt is spent. Only the present holder may.
--- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), stats (hash), limited (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), stats (hash)
 -- ARGV   call, worker, pause int, items...
 -- REPLY  one per job: 1 released · 0 not this worker's any more
 -- COST   10 us + 3 us per job
 -- pause: ms, 0 for none. During the pause the consumer `limited` has the jobs; after it they come before all other
 -- jobs. Items: entry, delivery count. At most 1,000 jobs.
+-- @feature leases
 -- @feature suspects
--- @feature limits
 -- @include clock
 -- @include held
 -- @include held_by

@@ -1,5 +1,5 @@
 -- renew: renew leases from now on. Only the present holder may do so.
--- KEYS   lane (string), jobs (stream), leases (zset), workers (zset)
+-- KEYS   lane (string), jobs (stream)
 -- ARGV   call, worker, duration, ttl int, items...
 -- REPLY  one per job: 1 the lease is still this worker's · 0 it is lost
 -- COST   2 us per job

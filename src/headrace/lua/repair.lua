@@ -1,6 +1,5 @@
 -- repair: find and repair damage by foreign commands, a page at a time. Safe beside all other calls, repairs included.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), limited (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, place, cursor, limit count, lease, dry flag
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued, slots}: place and cursor: where to continue, place '' when done · then the number of repairs of
@@ -9,9 +8,13 @@
 --        each that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers. dry: write nothing, and
 -- answer the damage found. Of jobs that share a free id by hand, each may count then, on pages of their own.
--- @feature fair
+-- @feature leases
+-- @feature delayed
+-- @feature dead
+-- @feature workers
 -- @feature history
 -- @feature limits
+-- @feature fair
 -- @include dry_run
 -- @include added
 -- @include agreed

@@ -1,14 +1,14 @@
 -- reschedule: bring a delayed job forward, or push it back.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), stats (hash), limited (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, id, delay
 -- REPLY  1 done · 0 no delayed job has that id
 -- COST   10 us
 -- A job that a rate limit holds back counts as delayed, too: it goes to the back, or gets this delay, and the limit
 -- decides again at its lease. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job to
 -- the back of the queue now.
+-- @feature leases
+-- @feature delayed
 -- @feature ordered
--- @feature limits
 -- @include clock
 -- @include due_at
 -- @include fields

@@ -1,6 +1,5 @@
 -- rest: register a worker for a long time in an idle queue: it needs neither to beat nor to sweep the queue meanwhile.
--- KEYS   jobs (stream), workers (zset), leases (zset), delayed (zset), ticks (zset), stats (hash), limited (zset),
---        outbox (hash)
+-- KEYS   jobs (stream), stats (hash)
 -- ARGV   worker, duration int
 -- REPLY  2 the worker is idle, like all others · 1 it is idle, but others are not, or are more than 100: it must sweep
 --        the queue as usual · 0 the queue has work, or the server is full: it must beat · -1 it was declared dead, or
@@ -9,6 +8,11 @@
 -- duration: ms until the worker counts as dead. The deadline of an idle worker ends in half a ms, which marks it for
 -- others. An idle worker holds no job, and sends a `beat` before its next `lease`, which notifies the others on
 -- `control`.
+-- @feature leases
+-- @feature delayed
+-- @feature workers
+-- @feature schedules
+-- @feature transfers
 -- @feature limits
 -- @include clock
 -- @include number

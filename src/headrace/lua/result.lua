@@ -1,10 +1,10 @@
 -- result: fetch the results that completions kept.
--- KEYS   cancels (zset), result (string), others...
+-- KEYS   result (string), others...
 -- ARGV   items...
 -- REPLY  {bytes | nil | 0...}, one per job; nil: not completed, completed without a result, cancelled, or its TTL has
 --        passed · 0: ask for it again, as the results before it are 1 MiB
 -- COST   3 us + 0.5 us per job
--- Items: the ids, one per key behind `cancels`, at most 1,000. A cancelled job has no result: the kept one is of an
+-- Items: the ids, one per key of a result, at most 1,000. A cancelled job has no result: the kept one is of an
 -- earlier job with its id.
 -- @include cancellations
 local reply, bytes, noted = {}, 0, cancellations.present(cancels)

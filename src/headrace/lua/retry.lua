@@ -1,6 +1,5 @@
 -- retry: retry jobs later: send them to the back of their level, or delay them. Only the present holder may do so.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), dead (stream), stats (hash), limited (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 the job is retried · 2 it had no attempts left, and is dead · 0 it is no longer this worker's
 -- COST   20 us + 10 us per job
@@ -13,9 +12,11 @@
 -- `headrace-reason` and `headrace-traceback`, until its next retry, and its attempts so far as `headrace-attempts`. The
 -- job ended by itself, so it is no longer a suspect. Deliveries whose holder died spend no attempt: from now on they
 -- count as releases.
+-- @feature leases
+-- @feature delayed
+-- @feature dead
 -- @feature ordered
 -- @feature suspects
--- @feature limits
 -- @include clock
 -- @include due_at
 -- @include failure

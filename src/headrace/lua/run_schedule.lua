@@ -1,8 +1,9 @@
 -- run_schedule: enqueue the job of a schedule now, whether it is paused or not. Its next tick stays.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, name
 -- REPLY  the id of the job: '<name>@<ms>-now' · '' no schedule has that name
 -- COST   20 us
+-- @feature schedules
 -- @include add
 -- @include clock
 -- @include levels
@@ -13,7 +14,7 @@
 local known = recorded()
 if known then return known end
 local q = {
-  -- @queue
+  -- @queue without delayed, bodies, cancels
   levels = known_streams(stats, levels),
 }
 require_streams(jobs, wake)

@@ -1,11 +1,12 @@
 -- schedule: make a job recur, or replace the schedule of that name.
--- KEYS   lane (string), wake (stream), schedules (hash), ticks (zset)
+-- KEYS   lane (string), wake (stream)
 -- ARGV   call, name, timing, missed, due, limit int, fields...
 -- REPLY  1 new · 0 replaced · -1 the queue has `limit` schedules already
 -- COST   10 us
 -- timing: 'every <ms>' or 'cron <zone> <expression>'. missed: skip, once or all. due: ms of the first tick; if a
 -- schedule of this name has this timing already, its next tick stays. fields: `data` and headers of its jobs. A paused
 -- schedule stays paused, and its last run stays known.
+-- @feature schedules
 -- @include number
 -- @include paused_tick
 -- @include record

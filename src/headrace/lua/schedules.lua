@@ -1,5 +1,5 @@
 -- schedules: list schedules, the next due first.
--- KEYS   schedules (hash), ticks (zset)
+-- KEYS   (none)
 -- ARGV   which, cursor
 -- REPLY  {now, next, rows, cursor}: next: ms until the next future tick, or -1 · rows {name, due, timing, missed, last,
 --        fields}... · cursor: where to continue, '' at the end
@@ -7,6 +7,7 @@
 -- which: 'all'; 'due' for schedules with a due tick; 'one' for the schedule that cursor names; or 'none'. cursor: '' at
 -- first. last: '<ms> <id>' of the last job that it enqueued, or ''. fields: of its jobs, of 'one' only. due: 2 * 10^14
 -- more if it is paused.
+-- @feature schedules
 -- @include clock
 -- @include page
 -- @include scanned

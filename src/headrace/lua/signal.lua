@@ -1,11 +1,13 @@
 -- signal: send data to a run that waits for it, or will.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), bodies (hash), blocked (hash), stats (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   call, id, name, by, value...
 -- REPLY  3 the run waited for it, and goes on · 2 it is kept for a later wait · 1 the run has one of this name, which
 --        stays · 0 there is no such job, or its wait has timed out · -1 the run has 1,000 records · -2 it has 1 MiB of
 --        them
 -- COST   25 us
 -- by: the name of its sender, for the eye. value: left out if there is none. A dead job gets no signals.
+-- @feature delayed
+-- @feature flows
 -- @include clock
 -- @include fields
 -- @include is_entry_id

@@ -1,6 +1,5 @@
 -- signs: count signs of trouble: late dead letters, jobs that a rate limit holds back, kinds that no worker handles.
--- KEYS   jobs (stream), delayed (zset), bodies (hash), dead (stream), limited (zset), workers (zset),
---        registered (hash)
+-- KEYS   jobs (stream)
 -- ARGV   seconds int, limit count
 -- REPLY  {letters, unknown, more, held, buckets, kind...}: letters of the last `seconds`: all, if the queue has no older one, else at most
 --        `limit` · unknown: how many of those read died because no worker had a handler for their kind · more: 1 if there are more letters · held: jobs that a
@@ -9,6 +8,10 @@
 -- COST   15 us + 2 us per dead letter + 2 us per job whose kind is read, at most 40
 -- It reads 512 KiB of dead letters, and 64 KiB of new jobs and of delayed jobs, or one that is larger. Kinds are told only if all live
 -- workers have told their own.
+-- @feature leases
+-- @feature delayed
+-- @feature dead
+-- @feature workers
 -- @feature rates
 -- @include clock
 -- @include delivered

@@ -6,8 +6,8 @@
 --        a slot of it · own: places of this value alone, 0 if it has none of its own · more 1: there are values that were not looked at
 -- COST   10 us + 5 us per value that is looked at, at most 200
 -- Values for whose slots jobs wait are looked at first, others in the order of bytes.
--- @feature fair
 -- @feature limits
+-- @feature fair
 -- @include agreed
 -- @include held
 local t = agreed.read(terms)

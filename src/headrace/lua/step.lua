@@ -1,5 +1,5 @@
 -- step: record a step of a run, and renew the lease of its job. Only the present holder may do so.
--- KEYS   lane (string), jobs (stream), leases (zset), workers (zset), released (hash)
+-- KEYS   lane (string), jobs (stream)
 -- ARGV   call, worker, entry, delivery int, token int, duration, ttl int, id, enq, number int, name, ended flag,
 --        attempt int, took int, value...
 -- REPLY  number: the number of the record · 0 the lease is lost · -1 the run has 1,000 records · -2 it has 1 MiB of
@@ -9,6 +9,7 @@
 -- of its first enqueue. number: 0 for a new record, otherwise the record that this one replaces. ended: 0: the step
 -- begins, and is to run once. took: ms since it began. value: left out if there is none. Attempts count from the last
 -- record: earlier deliveries count as released.
+-- @feature leases
 -- @feature suspects
 -- @include clock
 -- @include held_by

@@ -1,5 +1,5 @@
 -- suspend: end the delivery of a run that sleeps, or waits for signals. Only the present holder may do so.
--- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash)
+-- KEYS   lane (string), jobs (stream), wake (stream)
 -- ARGV   call, worker, entry, delivery int, token int, id, enq, release_key flag, began, waits...
 -- REPLY  {1, due}: the run is suspended, due in ms, -1 never · {0}: the lease is lost
 -- COST   20 us + 1 us for each of its waits
@@ -8,8 +8,8 @@
 -- first of them is over: now, if one is by now. release_key: other jobs of its key may run meanwhile. A suspended run is
 -- held by a consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older
 -- version can't lease it.
+-- @feature leases
 -- @feature suspects
--- @feature limits
 -- @include began
 -- @include clock
 -- @include finish
@@ -28,7 +28,7 @@ require_hashes(steps, released, deaths, turns)
 require_sorted_sets(leases, asleep, behind)
 require_streams(wake)
 local q = {
-  -- @queue
+  -- @queue without limited
 }
 holds.check(q)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end

@@ -1,10 +1,11 @@
 -- take_schedule: take over a schedule from another shard, as `hand_schedule` returned it.
--- KEYS   wake (stream), schedules (hash), ticks (zset), recurring (hash)
+-- KEYS   wake (stream)
 -- ARGV   name, due int, schedule, sets...
 -- REPLY  1 taken over · 0 a schedule of that name exists
 -- COST   6 us + 3 us per set
 -- sets: the sets of declared schedules that contain it in the other shard. They contain it here, too, so that `recur`
 -- ends it when no worker declares it.
+-- @feature schedules
 -- @include number
 -- @include require_types
 -- @include strings_of

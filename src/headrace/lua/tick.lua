@@ -1,11 +1,12 @@
 -- tick: enqueue the jobs of one due schedule, and set its next due time. One caller wins each tick.
--- KEYS   jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash)
+-- KEYS   jobs (stream), wake (stream), ids (hash), stats (hash)
 -- ARGV   name, timing, due int, next, moments...
 -- REPLY  1 done · 2 partly done, up to 250 jobs or 1 MiB: the next tick is the first missing one · 0 another caller was
 --        faster, or the schedule has changed
 -- COST   10 us + 10 us per tick
 -- timing, due: as `schedules` gave them. next: ms of the next tick. moments: ms of each tick that gets its job now,
 -- with the id '<name>@<ms>', unless the id is taken. At most 1,000.
+-- @feature schedules
 -- @include add
 -- @include events
 -- @include levels
@@ -14,7 +15,7 @@
 -- @include scheduled
 whole(next)
 local q = {
-  -- @queue
+  -- @queue without delayed, bodies, cancels
   levels = known_streams(stats, levels), added = 0, enqueued = 0,
 }
 require_streams(jobs, wake)

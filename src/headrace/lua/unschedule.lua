@@ -1,8 +1,9 @@
 -- unschedule: end a schedule. Jobs that it has enqueued stay.
--- KEYS   lane (string), schedules (hash), ticks (zset)
+-- KEYS   lane (string)
 -- ARGV   call, name
 -- REPLY  1 ended · 0 no schedule has that name
 -- COST   5 us
+-- @feature schedules
 -- @include record
 -- @include require_types
 local known = recorded()

@@ -1,19 +1,23 @@
 -- wipe: remove the remains of a queue in a shard that has left the table, except its seal.
--- KEYS   jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
---        recurring (hash), taken (zset), gate (stream), trends (string), workers (zset), registered (hash),
---        outbox (hash), outdue (zset), closing (zset), handed (zset), facts (hash), cancels (zset)
+-- KEYS   jobs (stream), wake (stream), ids (hash), stats (hash), taken (zset), gate (stream), trends (string)
 -- ARGV   (none)
 -- REPLY  1 removed · 0 the queue is not sealed, or has jobs or live workers: nothing was changed
 -- COST   20 us
+-- @feature leases
+-- @feature delayed
+-- @feature dead
+-- @feature workers
+-- @feature schedules
+-- @feature transfers
+-- @feature cancellations
+-- @feature history
+-- @feature runs
+-- @feature ordered
+-- @feature suspects
+-- @feature rates
+-- @feature limits
 -- @feature fair
 -- @feature flows
--- @feature history
--- @feature limits
--- @feature ordered
--- @feature rates
--- @feature runs
--- @feature suspects
 -- @include clock
 -- @include levels
 level_streams(stats, levels)

@@ -1,11 +1,12 @@
 -- workers: list the workers of a queue, each with its start, its deadline, its number of leased jobs, its facts and its kinds.
--- KEYS   jobs (stream), workers (zset), registered (hash), facts (hash), stats (hash)
+-- KEYS   jobs (stream), stats (hash)
 -- ARGV   (none)
 -- REPLY  {now, {name, deadline, since, leased, facts, request, differs, kinds}...}: times in ms of the server's clock ·
 --        facts: of `report`, or '' · request: of `ask_worker`, or '' · differs: {} if the worker declares the terms that
 --        the queue has, or {structure, ms}: the ones that it declares, '' for none, and since when they differ · kinds:
 --        a list, as of the registration; left out if the worker gave none
 -- COST   10 us + 3 us per worker
+-- @feature workers
 -- @include clock
 -- @include offers
 -- @include strings_of

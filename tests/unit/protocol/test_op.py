@@ -25,7 +25,7 @@ HELD = ("held", "slots", "settled", "stopped")
 def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
     op = OPS.release([CLAIM])
     source = op.script.source
-    parts = ("jobs", "wake", "leases", "released", "stats", "limited", "events", "deaths", *HELD)
+    parts = ("jobs", "wake", "stats", "leases", "released", "limited", "events", "deaths", *HELD)
     keys = [PREFIX + part for part in parts]
     assert op.wire() == ("EVAL", source, 13, PREFIX + "lane:-", *keys, "", "w", 0, "1-0", 3)
     expected = ("EVALSHA", op.script.sha, 13, PREFIX + "lane:abc", *keys, "7", "w", 0, "1-0", 3)
@@ -34,7 +34,7 @@ def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
 
 def test_another_script_gets_neither() -> None:
     op = OPS.leave("w")
-    parts = ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "facts", "events", "deaths", *HELD)
+    parts = ("jobs", "wake", "stats", "leases", "released", "workers", "registered", "facts", "events", "deaths", *HELD)
     keys = [PREFIX + part for part in parts]
     assert op.wire() == ("EVAL", op.script.source, 14, *keys, "w", CLAIMS_PER_SCRIPT, 0)
     assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 14, *keys, "w", CLAIMS_PER_SCRIPT, 0)

@@ -26,6 +26,7 @@ FILES = sorted(
 """All fragments, those of features too."""
 FRAGMENTS = {path.partition("/")[2]: path for path in FILES}
 OWNERS = {key: name for name in FEATURES for key in fixed(feature(name))}
+OWN_KEYS_AT_MOST = 8
 TYPES = {"string", "stream", "hash", "zset", "list", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
@@ -129,12 +130,13 @@ def test_a_file_includes_what_it_calls_and_nothing_else(name: str) -> None:
 
 
 def used_features(path: str) -> set[str]:
-    """Return the features whose keys a file reads. A script uses them as words, a fragment as fields of its `q`."""
+    """Return the features whose keys a file reads itself: as fields of a `q`, or in a script as words."""
     text = scripts._TEXTS.sub("", read(path))
-    if path in FILES:
-        found = {*re.findall(r"\bq\.(\w+)", text)}
-        return {OWNERS[key] for key in found & OWNERS.keys()} - {path.removeprefix("features/")}
-    return set(script(path).features)
+    found = {*re.findall(r"\bq\.(\w+)", text)}
+    if path not in FILES:
+        found |= scripts._words(text).difference(header(path).args())
+        path = ""
+    return {OWNERS[key] for key in found & OWNERS.keys()} - {path.removeprefix("features/")}
 
 
 @each("path", [*NAMES, *FILES])
@@ -154,6 +156,12 @@ def test_no_fragment_overwrites_a_key(path: str) -> None:
     """A list with the name of a key was once sent to Redis in place of the key."""
     written = {*re.findall(r"\bq\.(\w+)(?=[\w., ]* = )", code(read(path)))}
     assert not written & {key for name in NAMES for key in fixed(script(name).keys)}
+
+
+@each("name", NAMES)
+def test_the_own_header_of_a_script_names_few_keys(name: str) -> None:
+    """Keys that belong together have an owner: a feature, whose fragment names them for all scripts."""
+    assert len(header(name).keys()) <= OWN_KEYS_AT_MOST
 
 
 @each("name", NAMES)
@@ -212,7 +220,7 @@ def test_keys_of_features_come_behind_own_keys_and_in_the_order_of_the_features(
     own = fixed(header("retry").keys())
     assert keys[: len(own)] == own
     behind = keys[len(own) :]
-    assert behind[:3] == ["events", "ends", "ended"]
+    assert behind[:3] == ["leases", "released", "limited"]
     order = [OWNERS[key] for key in behind]
     assert order == sorted(order, key=FEATURES.index)
     assert [*script("retry").features] == [*dict.fromkeys(order), "levels"]

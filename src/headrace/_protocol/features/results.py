@@ -51,7 +51,8 @@ def _kept(
     decode: Callable[[Any], T],
     join: Callable[[Sequence[str]], Op[Any]] | None = None,
 ) -> Op[T]:
-    keys = [ops.keys.key("cancels"), *(ops.keys.result(job_id(name)) for name in names)]
+    first, *others = (ops.keys.result(job_id(name)) for name in names)
+    keys = [first, ops.keys.key("cancels"), *others]
     op = ops.op("result", [*map(wire_id, names)], decode, (), () if join is None else names, join)
     return evolve(op, keys=keys)
 

@@ -1,5 +1,5 @@
 -- feature flows: what happened to the jobs of flows outside of them.
--- KEYS   flows (zset)
+-- KEYS   flows (zset), blocked (hash)
 -- Marks: events of a flow's job outside of the flow. CANCELLING: the next sweep of events cancels it.
 local NOTHING = 0
 local COMPLETED = 1

@@ -1,4 +1,5 @@
 -- Ends the leases of jobs that stay in the queue, for each feature. Jobs that leave the queue end theirs in retire.
+-- @feature leases
 -- @feature limits
 -- @include fields
 -- @include held

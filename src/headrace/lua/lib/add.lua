@@ -3,6 +3,8 @@
 -- are given (0 at first), they count the jobs, and `count_added` writes the counts. If q.later is given, which
 -- `many_of` makes of all ids that follow, `count_added` also writes the hashes, and answers which job is due first.
 -- q.cancels: the key of cancelled ids, if there are any; `count_added` removes the ids of new jobs.
+-- @feature delayed
+-- @feature cancellations
 -- @include due_at
 -- @include is_entry_id
 -- @include levels

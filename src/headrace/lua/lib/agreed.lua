@@ -1,7 +1,7 @@
 -- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
 -- held.lua for what lines and nodes are.
--- @feature fair
 -- @feature limits
+-- @feature fair
 -- @include clock
 -- @include held
 -- @include levels

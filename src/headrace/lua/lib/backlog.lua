@@ -1,5 +1,6 @@
 -- The number of waiting jobs, which `max_waiting` bounds: all jobs except leased, suspended, blocked and dead ones.
 -- *enough*: above this number the answer need not be exact.
+-- @feature delayed
 -- @include is_reserved
 -- @include runs
 local function backlog(q, enough)

@@ -1,6 +1,9 @@
 -- Count the jobs in each state, the jobs that have left the queue, and the held entries (*q.held*, if that is given). A
 -- run that sleeps is delayed, and a run that waits for a signal is blocked. A job in a line waits, or is parked.
+-- @feature delayed
+-- @feature dead
 -- @feature limits
+-- @feature flows
 -- @include added
 -- @include is_reserved
 -- @include runs

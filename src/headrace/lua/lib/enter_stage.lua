@@ -1,5 +1,7 @@
 -- Reserve *n* nonces and answer the first. No other job of this run ever has one of them, and no remains of an earlier
 -- run with this id have one.
+-- @feature delayed
+-- @feature cancellations
 -- @include due_at
 -- @include flows
 -- @include levels

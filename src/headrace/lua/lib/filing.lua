@@ -1,6 +1,6 @@
 -- The writes of a call in a queue with terms: see picking.
--- @feature fair
 -- @feature limits
+-- @feature fair
 -- @include held
 -- @include in_parts
 -- @include picking

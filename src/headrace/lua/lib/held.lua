@@ -13,6 +13,7 @@
 --   lines    (zset, 0) '<line> <place>' of a waiting job; with '+' behind it if the job came back (it is with the consumer
 --            parked:front; others are with parked:new), and then '=<cost>' if the job has a cost
 -- An entry is in `held` exactly while its job is leased.
+-- @feature leases
 -- @feature limits
 -- @include require_types
 -- @include wake_one

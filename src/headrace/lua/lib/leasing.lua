@@ -1,8 +1,12 @@
 -- The parts that `lease` and `lease_fair` have in common: a table of functions, as a script has 200 locals at most. q has
 -- the keys and arguments of these scripts by name (as locals of the scripts they would be slow to reach), and what the call
 -- finds. taken: the jobs that are handed out, entries: their entries; dead_ids: the ids of jobs that died, and why.
--- @feature fair
+-- @feature leases
+-- @feature delayed
+-- @feature dead
+-- @feature workers
 -- @feature ordered
+-- @feature fair
 -- @include backlog
 -- @include clear_wake_tokens
 -- @include events

@@ -1,7 +1,7 @@
 -- The picks of a queue with terms, by deficit round robin over rings of values: see docs/explanation/fairness.md. A call
 -- reads what it needs of nodes and lines, plans in memory, and then writes all at once (see filing). Times are whole us.
--- @feature fair
 -- @feature limits
+-- @feature fair
 -- @include agreed
 -- @include held
 -- @include rates

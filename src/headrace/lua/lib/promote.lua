@@ -1,4 +1,6 @@
 -- Move delayed jobs to the back of their levels, in this order.
+-- @feature leases
+-- @feature delayed
 -- @include fields
 -- @include levels
 -- @include stored

@@ -1,5 +1,6 @@
 -- Remove a job from a queue by its id, in any state but dead, and the records of its run. Answers 1, or 0 if there is no such job; and the entry,
 -- if the job was leased. *as*: the counter to increment, 'cancelled' by default.
+-- @feature flows
 -- @include is_entry_id
 -- @include retire
 -- @include retire_delayed

@@ -2,8 +2,9 @@
 -- keeps growing, and as many deliveries count as released. So attempts since the last write of the fields are
 -- forgotten; the attempts in the fields are not. Earlier releases remain if they may belong to the attempts in the
 -- fields: a thousand for each thousand.
--- @feature fair
+-- @feature leases
 -- @feature limits
+-- @feature fair
 -- @include fields
 -- @include levels
 -- @include page

@@ -2,6 +2,7 @@
 -- ids, leases, released, limited, flows; asleep, unless it is leased; turns and behind, unless it is a flow's; wake, if
 -- the next job of its key is to wake a reader; held, slots, settled and stopped, unless the job is not leased; levels, unless all jobs are in the jobs stream, as leased jobs are; steps,
 -- if jobs are removed, and traces, to keep their runs for the history; and `unnoted`, if no key has data of any entry.
+-- @feature leases
 -- @feature limits
 -- @include flows
 -- @include held

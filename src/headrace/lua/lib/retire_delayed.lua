@@ -1,5 +1,7 @@
 -- A delayed job leaves its queue; the records of its run are removed with a job that is REMOVED. Answers 1, or 0 if it
 -- had gone before.
+-- @feature leases
+-- @feature delayed
 -- @include flows
 -- @include runs
 local function retire_delayed(q, id, what)

@@ -1,6 +1,6 @@
 -- Places in lines whose jobs are gone.
--- @feature fair
 -- @feature limits
+-- @feature fair
 -- @include held
 -- @include is_reserved
 -- Whether a member of `lines` is of a job that is in a line.

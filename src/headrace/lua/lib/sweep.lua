@@ -1,5 +1,7 @@
 -- Expired leases of owners that are alive: of workers that forgot them, of queues without a worker, of foreign
 -- consumers. All callers share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped> <cursor>`.
+-- @feature leases
+-- @feature workers
 -- @feature fair
 -- @include held
 -- @include is_reserved

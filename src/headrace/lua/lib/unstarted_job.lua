@@ -1,7 +1,9 @@
 -- A job that no handler has started: waiting, parked without an attempt spent, delayed, or held back by a rate limit;
 -- and its run has no records but signals.
--- @feature flows
+-- @feature leases
+-- @feature delayed
 -- @feature ordered
+-- @feature flows
 -- @include fields
 -- @include is_reserved
 -- @include levels

@@ -1,3 +1,5 @@
+-- feature cancellations: ids of cancelled jobs.
+-- KEYS   cancels (zset)
 -- Ids of cancelled jobs: `cancels`, a sorted set by the ms until which `ended` tells of each. A new job of such an id
 -- removes it. The key goes with its last id; each call removes more ids whose time is over than it adds.
 -- @include clock

@@ -1,0 +1,2 @@
+-- feature dead: dead letters.
+-- KEYS   dead (stream)

@@ -1,0 +1,2 @@
+-- feature delayed: jobs that are due later.
+-- KEYS   delayed (zset), bodies (hash)

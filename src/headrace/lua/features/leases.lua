@@ -1,0 +1,2 @@
+-- feature leases: what is known of an entry beside its job.
+-- KEYS   leases (zset), released (hash), limited (zset)

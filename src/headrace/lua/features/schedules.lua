@@ -1,0 +1,2 @@
+-- feature schedules: jobs that recur.
+-- KEYS   schedules (hash), ticks (zset), recurring (hash)

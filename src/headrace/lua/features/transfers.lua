@@ -1,0 +1,2 @@
+-- feature transfers: jobs on their way to other shards, and from there.
+-- KEYS   outbox (hash), outdue (zset), closing (zset), handed (zset)

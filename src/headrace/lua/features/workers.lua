@@ -1,0 +1,2 @@
+-- feature workers: which programs work, and their facts.
+-- KEYS   workers (zset), registered (hash), facts (hash), control (channel)
