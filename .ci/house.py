@@ -92,6 +92,12 @@ def largest_state() -> int:
     return most
 
 
+def most_methods(folder: Path) -> int:
+    """Return the number of methods of the class of a folder that has the most."""
+    classes = [node for _, tree in modules(folder) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return max(sum(isinstance(one, ast.FunctionDef) for one in node.body) for node in classes)
+
+
 def both_colours() -> int:
     """Count the lines that files of both colours share, written by hand, once `await` is gone."""
     sys.path.insert(0, str(Path(__file__).parent))
@@ -226,6 +232,8 @@ def counts() -> dict[str, float]:
             len(re.findall(r"isinstance\([^()]*\b(Sharded\w*|Plain\w*Queue)\b", text)) for text in code
         ),
         "fields of the largest class that keeps state": largest_state(),
+        "methods of the largest class of _protocol": most_methods(SOURCE / "_protocol"),
+        "methods of the largest class of _core/verbs": most_methods(SOURCE / "_core" / "verbs"),
         "modules directly in _core": len([*(SOURCE / "_core").glob("[a-z]*.py")]),
         "names of headrace": len(headrace.__all__),
         "methods of Queue": len([name for name in dir(headrace.Queue) if not name.startswith("_")]),
