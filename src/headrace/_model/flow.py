@@ -218,10 +218,10 @@ class ChildView:
 
 @frozen
 class RunView(FlowState):
-    """A run or a child of one, with the stages that it has `passed` in this order, and its
-    seconds in each (`None` if unknown). `took` is the seconds in its present or last `stage`.
-    `parts` are its children, and `whole` is whether these are all of them. `job` is the state of
-    its job in the queue while it goes on. `now` is the time of the reading.
+    """A run or a child of one, with the stages that it has `passed` in this order, and its seconds
+    in each. `took` is the seconds in its present or last `stage`. A time is `None` if it is
+    unknown. `parts` are its children, and `whole` is whether these are all of them. `job` is the
+    state of its job in the queue while it goes on. `now` is the time of the reading.
     """
 
     passed: Mapping[str, float | None] = field(factory=dict[str, "float | None"])

@@ -170,8 +170,8 @@ class Attempt:
 
 @frozen
 class JobState(Generic[T_co]):
-    """A job and its state. `state` is waiting, parked, leased, delayed, blocked or dead. In a
-    queue that keeps a `history` it may be completed, cancelled or deleted.
+    """A job and its state. `state` is waiting, parked, leased, delayed, blocked or dead. In a queue
+    that keeps a `history` it may be completed, cancelled or deleted.
 
     A leased job has `worker`, and `since` is the time of its delivery or last renewal. A dead job
     has `worker`, and `since` is the time of its death. A delayed job has `due`, and so has a run
@@ -182,16 +182,16 @@ class JobState(Generic[T_co]):
     producer wrote none that can be read.
 
     An ended job has `since`, the time of its end, and the `worker` if it is known. `job.attempt` is
-    0 if it is unknown. Its `job` is complete if it was completed, cancelled or died, and its fields
+    0 if it is unknown. Its `job` is whole if it was completed, cancelled or died, and its fields
     have no more than 64 KiB. Otherwise `payload` is `None`, and mostly `enqueued_at` too.
 
-    `attempts` are those that have ended and reported how, in a queue with a history. An attempt
-    whose worker died is not among them. `steps` and `progress` are the records of its handler. Only
-    `find` reads them. `deliveries` counts how often it was delivered, and is 0 if unknown. `took`
-    is the number of seconds that its handler ran, if it has reported that. It covers all deliveries
-    of a run without its suspensions, and the last attempt of another job. A run that sleeps or
-    waits for a signal is `suspended`. An ended job of a flow has the `children` for which it has
-    waited.
+    `attempts` lists the attempts that have ended and reported how, in a queue with a history. An
+    attempt whose worker died is not among them. `steps` and `progress` are the records of its
+    handler. Only `find` reads them. `deliveries` counts how often it was delivered, and is 0 if
+    unknown. `took` is the number of seconds that its handler ran, if it has reported that. It
+    covers all deliveries of a run without its suspensions, and the last attempt of another job. A
+    run that sleeps or waits for a signal is `suspended`. An ended job of a flow has the `children`
+    for which it has waited.
     """
 
     job: Job[T_co]

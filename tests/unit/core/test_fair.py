@@ -216,7 +216,7 @@ def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
     ("call", "most"), [(0.0, 2), (0.00051, 2 + 2), (0.00101, 2 + 4), (0.003, 2 + 10), (1.0, 2 + 10)]
 )
 def test_jobs_are_leased_ahead_for_the_time_of_two_calls(call: float, most: int) -> None:
-    """So much keeps the handlers busy, and a job of a quiet value waits for no more, nor for more than 5 ms."""
+    """Jobs for two calls keep the handlers busy. A quiet value waits for these jobs only, and for at most 5 ms."""
     consumer = make_consumer(concurrency=2, fair="tenant")
     consumer.jobs.mean = 0.001
     hand = Hand(fetch(consumer))
