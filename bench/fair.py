@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
@@ -48,6 +48,8 @@ NAME = "fair"
 TENANTS = 100  # quiet ones, of which each sends a job a second
 FLOOD = 100_000  # jobs of one tenant
 KEYS = 1000  # of this tenant, where there are two levels
+Terms = Mapping[str, Any]
+Figures = dict[str, Any]
 FLOOD_AFTER_S = 1.0
 EVERY = TENANTS // 10  # timed jobs, of a tenth of a second, of which the plot has the longest wait
 HANDLERS, TOOK_S = 20, 0.005  # at once, and the seconds of each
@@ -58,10 +60,23 @@ CALLS = (1, 10, 100)  # jobs of one call of a lease by hand
 TIMES = 10  # that a call is measured
 LINED = 6000  # jobs that wait in lines beside it
 LOOKED_AT = 250  # jobs that a lease puts into lines, beside the jobs that it leases
+BACKLOG = 20_000  # jobs that wait in lines beside calls whose cost is compared with a plain queue's
+SIZES = {100: (40, 4.0), 20: (100, 8.0), 1: (500, 80.0)}  # jobs of a call: how many calls, and the goal in us a job
+BACKLOGS: dict[str, tuple[Terms, int]] = {  # ways, each with its terms and the number of values
+    "plain": ({}, 1),
+    "`fair`, 1 value": ({"fair": "tenant"}, 1),
+    "`fair`, 100 values": ({"fair": "tenant"}, 100),
+    "`fair`, 10,000 values": ({"fair": "tenant"}, 10_000),
+    "`fair='org/user'`, 100 values": ({"fair": "org/user"}, 100),
+}
+SERVERS = ("valkey-9.1", "redis-7.0")  # on which these calls are measured; the newest Redis, if there is no 7.0
+LATENCIES = {  # of a row: seconds of a handler, whether it runs in a thread
+    f"{took * 1e3:g} ms, {colour}": (took, colour == "threads")
+    for took in (0.005, 0.030)
+    for colour in ("asyncio", "threads")
+}
 SLOW, QUICK = 6000, 20_000  # jobs of a round, of handlers that take `TOOK_S` and of handlers that only count
 PAYLOAD = b"-".ljust(100, b"x")  # of a job that is only counted
-Terms = Mapping[str, Any]
-Figures = dict[str, Any]
 FLOODED: dict[str, dict[str, tuple[Terms, int]]] = {  # of a row: ways, each with its terms and the jobs of the flood
     "flood": {
         "no flood": ({"fair": "tenant"}, 0),
@@ -97,6 +112,7 @@ CONDITIONS = (
     "{rounds} rounds, {seconds:g} seconds each; {server} over a unix socket without persistence, Python {python}, "
     "{cores} cores, a load of {before:.1f} before and {after:.1f} after, commit {commit}.{others}"
 )
+CROWDED = " The machine had more to do than it has cores: these figures are too high."
 OTHERS = " Other programs ran on the machine at the time, with less precedence."
 
 
@@ -200,10 +216,10 @@ class Bench:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     @contextmanager
-    def working(self, terms: Terms, handlers: int, took: float) -> Iterator[Working]:
+    def working(self, terms: Terms, handlers: int, took: float, *, threads: bool = False) -> Iterator[Working]:
         """Run a worker."""
         spec = json.dumps({"terms": terms, "handlers": handlers, "took": took, "spread": self._spread})
-        with self._begin("--serve", spec, *["--threads"] * self._threads) as process:
+        with self._begin("--serve", spec, *["--threads"] * (threads or self._threads)) as process:
             try:
                 yield Working(process)
             finally:
@@ -211,11 +227,12 @@ class Bench:
 
     # -- rows ----------------------------------------------------------------------------------------------
 
-    def quiet(self, terms: Terms, jobs: int, seconds: float) -> Figures:
+    def quiet(self, terms: Terms, jobs: int, seconds: float, took: float = TOOK_S, *, threads: bool = False) -> Figures:
         """Let quiet tenants send for so long beside a flood of so many jobs."""
         self.client.flushall()
         moments = [number / TENANTS for number in range(int(seconds * TENANTS))]
-        with Queue(NAME, url=self.server.url) as queue, self.working(terms, HANDLERS, TOOK_S) as worker:
+        working = self.working(terms, HANDLERS, took, threads=threads)
+        with Queue(NAME, url=self.server.url) as queue, working as worker:
             for _ in range(HANDLERS):
                 queue.enqueue(PAYLOAD, headers={"tenant": "first", "org": "first", "user": "first"})
             assert worker.until(HANDLERS)
@@ -224,6 +241,7 @@ class Bench:
                 assert other.stdout
                 assert other.stdout.readline()  # it is ready
                 start, flooded, late = time.time() + 0.5, not jobs, list[float]()
+                before = processor(self.client)
                 for number, moment in enumerate(moments):
                     time.sleep(max(0.0, start + moment - time.time()))
                     if moment >= FLOOD_AFTER_S and not flooded:
@@ -237,14 +255,20 @@ class Bench:
                 end = time.time() + DRAIN_S
                 while (told := worker.ask())["ran"] and len(worker.waits) < len(moments) and time.time() < end:
                     time.sleep(0.05)
+                server = (processor(self.client) - before) * 1e6 / told["ran"]
+                rate = told["ran"] / (time.time() - start)
                 other.kill()
         over = {number: (time.time() - start - moment) * 1e3 for number, moment in enumerate(moments)}
         series = [round(worker.waits.get(number, over[number]), 2) for number in range(len(moments))]
+        sent = [wait - over for wait, over in zip(series, late, strict=True)]
+        counted_sent = sorted(w for w, moment in zip(sent, moments, strict=True) if moment > FLOOD_AFTER_S)
         counted = sorted(wait for wait, moment in zip(series, moments, strict=True) if moment > FLOOD_AFTER_S)
         return {
             "p50": percentile(counted, 0.5), "p99": percentile(counted, 0.99), "most": counted[-1],
             "jobs": len(counted), "not begun": len(moments) - len(worker.waits),
             "of the flood": told["ran"] - len(worker.waits) - HANDLERS, "late": percentile(sorted(late), 0.99),
+            "sent p99": percentile(counted_sent, 0.99),
+            "rate": rate, "server": server,
             "longest": [max(series[at : at + EVERY]) for at in range(0, len(series), EVERY)],
         }  # fmt: skip
 
@@ -306,6 +330,34 @@ class Bench:
         """Call, and return the microseconds of the server and the answer."""
         answer, took = metered(self.client, call)
         return took, answer
+
+    def backlog(self) -> Figures:
+        """Measure a lease and the completion of its jobs beside a backlog: microseconds of the server a job.
+
+        The jobs take 5 ms, so each job of a call is of another value, if there are so many.
+        """
+        found: Figures = {}
+        for way, (terms, values) in BACKLOGS.items():
+            self.filled(BACKLOG, [f"tenant-{number}" for number in range(values)])
+            with Queue(NAME, url=self.server.url, **terms) as queue:
+                while terms and self.client.zcard(queue.ops.keys.key("lines")) < BACKLOG - LOOKED_AT:
+                    queue.complete_many(queue.lease_many(1))
+                for most, (calls, _) in SIZES.items():
+                    found[f"{way}: {most}"] = self._call(partial(self._exchange, queue, most, calls))[0] / most / calls
+        return found
+
+    @staticmethod
+    def _exchange(queue: Queue[bytes], most: int, calls: int) -> None:
+        """Lease and complete jobs, so many a call. The server is never at rest, as a worker keeps it."""
+        under_way = deque[tuple[float, list[Any]]]()
+        for _ in range(calls):
+            under_way.append((time.monotonic() + TOOK_S, queue.lease_many(most)))
+            assert len(under_way[-1][1]) == most
+            while under_way and under_way[0][0] <= time.monotonic():
+                queue.complete_many(under_way.popleft()[1])
+        for due, leases in under_way:
+            time.sleep(max(0.0, due - time.monotonic()))
+            queue.complete_many(leases)
 
     def costs(self) -> Figures:
         """Drain the same jobs with and without terms, with slow handlers and with fast ones."""
@@ -398,14 +450,75 @@ def calls(_row: str, found: Figures) -> list[str]:
     return lines
 
 
+def backlogs(_row: str, found: Figures) -> list[str]:
+    """Return the table of calls beside a backlog, over those of a plain queue."""
+    lines = [
+        "## Lease and completion, beside a backlog",
+        "",
+        f"Microseconds of the server a job, by `commandstats`. {BACKLOG:,} jobs wait, each of 5 ms.",
+        "Behind the +: how many more than in a plain queue.",
+        "",
+        f"| | {' | '.join(f'calls of {most}' for most in SIZES)} |",
+        f"|---|{'---|' * len(SIZES)}",
+        f"| goal: more than plain | {' | '.join(f'≤ {goal:g}' for _, goal in SIZES.values())} |",
+    ]
+    missed = 0
+    for server, rounds in found["figures"].items():
+        for way in BACKLOGS:
+            cells: list[str] = []
+            for most, (_, goal) in SIZES.items():
+                cells.append(cell([one[f"{way}: {most}"] for one in rounds]))
+                if way != "plain":
+                    over = [one[f"{way}: {most}"] - one[f"plain: {most}"] for one in rounds]
+                    cells[-1] += f"<br>+ {cell(over)}"
+                    if statistics.median(over) > goal:
+                        cells[-1] += " missed"
+                        missed += 1
+            lines.append(f"| {server}, {way} | {' | '.join(cells)} |")
+    return [*lines, "", verdict(missed, len(found["figures"]) * (len(BACKLOGS) - 1) * len(SIZES))]
+
+
+def verdict(missed: int, goals: int) -> str:
+    """Say how many goals are missed."""
+    return f"{missed} of {goals} goals are missed." if missed else f"All {goals} goals are met."
+
+
+def latencies(_row: str, found: Figures) -> list[str]:
+    """Return the table of quiet tenants beside a flood, for handlers of several kinds."""
+    lines = [
+        f"## The wait of {TENANTS} quiet tenants beside one with {FLOOD:,} jobs, `fair='tenant'`",
+        "",
+        "The goal is p99 ≤ 2 × the time of a handler + 2 ms, and ≤ 8 ms for handlers of 5 ms.",
+        "A sender that is late itself, on a busy machine, is part of the dwell.",
+        "",
+        "| handlers | dwell p50, ms | p99, ms | goal, ms | most | sent late, p99, ms | since sent, p99, ms | jobs/s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    missed = 0
+    for kind, rounds in found["figures"].items():
+        took = LATENCIES[kind][0]
+        goal = 2e3 * took + 2
+        goals = [goal, 8.0] if took == TOOK_S else [goal]
+        p99 = [one["p99"] for one in rounds]
+        over = [one for one in goals if statistics.median(p99) > one]
+        missed += len(over)
+        told = ", ".join(f"{one:g}{' missed' * (one in over)}" for one in goals)
+        cells = [cell([one["p50"] for one in rounds]), cell(p99), told, cell([one["most"] for one in rounds])]
+        cells += [cell([one[key] for one in rounds]) for key in ("late", "sent p99")]
+        cells.append(cell([one["rate"] for one in rounds], 0))
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    number = sum(1 + (took == TOOK_S) for took, _ in LATENCIES.values())
+    return [*lines, "", verdict(missed, number)]
+
+
 def plain(_row: str, found: Figures) -> list[str]:
     """Return the cost of plain queues before and now."""
     return ["## Queues without terms", "", "```text", found["figures"].strip(), "```"]
 
 
 SHOWN: dict[str, Callable[[str, Figures], list[str]]] = {
-    "flood": flooded, "keys": flooded, "weights": weighted, "costs": costs, "calls": calls,
-    "plain": plain,
+    "backlog": backlogs, "quiet": latencies, "flood": flooded, "keys": flooded, "weights": weighted,
+    "costs": costs, "calls": calls, "plain": plain,
 }  # fmt: skip
 
 
@@ -413,7 +526,7 @@ def page(told: dict[str, Any]) -> str:
     """Return the page of results."""
     tables = []
     for row, found in told["rows"].items():
-        others = OTHERS if found["busy"] else ""
+        others = OTHERS if found["busy"] else CROWDED if found["load"][0] > found["cores"] else ""
         where = CONDITIONS.format(**found, before=found["load"][0], after=found["load"][1], others=others)
         tables.append("\n".join([*SHOWN[row](row, found), "", where]))
     settings = {"handlers": HANDLERS, "took": TOOK_S * 1e3, "drain": DRAIN_S, "colour": told["colour"]}
@@ -470,6 +583,13 @@ def picture(told: dict[str, Any]) -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
+def backlog_servers() -> list[str]:
+    """Return the servers beside which calls are measured."""
+    there = [one.name for one in binaries()]
+    newest = next((name for name in there if name.startswith("redis")), "")
+    return list(dict.fromkeys(name if name in there else newest for name in SERVERS))
+
+
 def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
     """Measure a row."""
     found: Figures = conditions(options.server) | {"rounds": options.rounds, "seconds": options.seconds}
@@ -483,6 +603,24 @@ def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
                 shown = {key: value for key, value in rounds[way][-1].items() if key != "longest"}
                 print(row, way, json.dumps(shown), file=sys.stderr, flush=True)
         found["figures"] = rounds
+    elif row == "quiet":
+        found["figures"] = {kind: [] for kind in LATENCIES}
+        for _ in range(options.rounds):
+            for kind, (took, threads) in LATENCIES.items():
+                jobs = min(FLOOD, options.flood_jobs)
+                told = bench.quiet({"fair": "tenant"}, jobs, options.seconds, took, threads=threads)
+                told.pop("longest")
+                found["figures"][kind].append(told)
+                print(row, kind, told["p50"], told["p99"], file=sys.stderr, flush=True)
+    elif row == "backlog":
+        found["figures"] = {name: [] for name in backlog_servers()}
+        found["server"] = " and ".join(found["figures"])
+        for _ in range(options.rounds):
+            for name, rounds_there in found["figures"].items():
+                binary = next(b for b in binaries() if b.name == name)
+                with Server(binary) as server, redis.Redis(unix_socket_path=server.path) as client:
+                    rounds_there.append(Bench(server, client, threads=False).backlog())
+                print(row, name, json.dumps(rounds_there[-1]), file=sys.stderr, flush=True)
     elif row == "plain":
         text = io.StringIO()
         with ExitStack() as stack, redirect_stdout(text):
