@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from headrace._protocol import admin_ops, queue_ops, shards
+from headrace._protocol import queue_ops, shards
 from headrace._protocol import script as scripts
 from headrace._protocol.features.flows import ops as flow_ops
 
 # All that read scripts for operations.
-ROOMS: Sequence[Any] = [admin_ops, flow_ops, queue_ops, shards]
+ROOMS: Sequence[Any] = [flow_ops, queue_ops, shards]
 
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""
