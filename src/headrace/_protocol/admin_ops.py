@@ -29,11 +29,6 @@ def payload_of(ops: Ops, id: str, payload: Any) -> bytes:
     return data
 
 
-def keeps(ops: Ops) -> bool:
-    """Tell whether the codec keeps payloads elsewhere."""
-    return keeper(ops.codec) is not None
-
-
 def ticket(ops: Ops, job: Job[bytes]) -> str | None:
     """Return the name under which the codec keeps the payload of an undecoded job; `None` if it can't be read."""
     kept = keeper(of_job(ops.bound, job.id))

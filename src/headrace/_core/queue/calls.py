@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 
 from headrace._core.effects import Call, Now, Overlap, Sleep, send
 from headrace._model.checks import Context
-from headrace._model.codec import BytesCodec
+from headrace._model.codec import BytesCodec, keeper
 from headrace._model.job import Claim, NewJob
 from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
@@ -27,6 +27,8 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_
 from headrace._protocol.op import Arg, Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NotDurable, StreamStopped
+
+Found = TypeVar("Found", int, Repairs)
 
 
 @define
@@ -169,13 +171,21 @@ def complete(
 
 def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
     """Cancel the jobs of a payload, page by page over the whole queue. Return their number."""
-    gone = 0
+    return _everywhere(partial(admin_ops.cancel_payload, ops, payload), 0)
+
+
+def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
+    """Repair everything in the queue, page by page. If *dry*, only count the damage."""
+    return _everywhere(partial(admin_ops.repair, ops, dry=dry), Repairs())
+
+
+def _everywhere(build: Callable[[str, str], Op[tuple[Found, str, str]]], found: Found) -> Call[Found]:
     place = "jobs"
     cursor = "-"
     while place:
-        more, place, cursor = yield from send(admin_ops.cancel_payload(ops, payload, place, cursor))
-        gone += more
-    return gone
+        more, place, cursor = yield from send(build(place, cursor))
+        found += more
+    return found
 
 
 def find(ops: Ops, name: str) -> Call[JobState[Any] | None]:
@@ -188,7 +198,7 @@ def replaced(ops: Ops, name: str) -> Call[str | None]:
     """Find the ticket of a dead letter whose payload is to be replaced. Return `None` if it is in the queue, or of a
     flow, whose jobs may share it.
     """
-    found = (yield from find(evolve(ops, codec=BytesCodec()), name)) if admin_ops.keeps(ops) else None
+    found = (yield from find(evolve(ops, codec=BytesCodec()), name)) if keeper(ops.codec) is not None else None
     if found is None or found.state != "dead" or FLOW in found.job.headers:
         return None
     return admin_ops.ticket(ops, found.job)
@@ -219,17 +229,6 @@ def position(ops: Ops, name: str) -> Call[int | None]:
 def purge(ops: Ops, wanted: Sequence[Arg] = ()) -> Call[int]:
     """Remove the waiting jobs, all or only the jobs of the *wanted* value, page by page. Return their number."""
     return (yield from through(lambda cursor, _: admin_ops.purge(ops, cursor, wanted), ()))
-
-
-def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
-    """Repair everything in the queue, page by page. If *dry*, only count the damage."""
-    found = Repairs()
-    place = "jobs"
-    cursor = "-"
-    while place:
-        more, place, cursor = yield from send(admin_ops.repair(ops, place, cursor, dry=dry))
-        found += more
-    return found
 
 
 def through(
