@@ -86,8 +86,8 @@ MEMBERS = {
 }  # fmt: skip
 OPERATORS = {  # of headrace.inspect
     "Admin": VERBS.keys() - {"cancel", "enqueue", "signal"} | {
-        "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "peek", "position", "redeclare", "running",
-        "schedules", "shards", "shares", "waiting", "workers",
+        "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "paused_values", "peek",
+        "position", "redeclare", "running", "schedules", "shards", "shares", "waiting", "workers",
     },
     "WorkerState": {"alive", "asked", "deadline", "differs", "facts", "leased", "name", "queue", "since"},
     "Repairs": {

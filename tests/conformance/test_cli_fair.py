@@ -86,6 +86,16 @@ def test_purge_of_a_value(within: Program, queue: Queue[bytes]) -> None:
     assert (done.returncode, done.stdout) == (1, "purged 0\n")
 
 
+def test_pause_of_a_value(within: Program, queue: Queue[bytes]) -> None:
+    queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant}) for tenant in "cab"])
+    assert queue.lease() is not None  # the terms are declared
+    assert within("pause", "q", "--value", "a").stdout == "paused\n"
+    assert within("pause", "q", "--value", "a").returncode == 1
+    assert [lease.job.headers["tenant"] for lease in queue.lease_many(9)] == ["b"]
+    assert within("resume", "q", "--value", "a").stdout == "resumed\n"
+    assert [lease.job.headers["tenant"] for lease in queue.lease_many(9)] == ["a"]
+
+
 def test_purge_of_a_value_without_terms(within: Program, newest: Server) -> None:
     with Queue[bytes]("q", url=newest.url) as queue:
         queue.enqueue(b"x")

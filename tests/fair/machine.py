@@ -13,6 +13,7 @@ import itertools
 import re
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -280,6 +281,26 @@ class Machine(RuleBasedStateMachine):
         self.declared()
         self.queue.redeclare(self.queue.weights, self.setting.limits_of_model())
 
+    @rule(org=st.sampled_from("xy"), tenant=st.sampled_from(["a", "b", "c", None]), whole=st.booleans())
+    def pause(self, org: str, tenant: str | None, whole: bool) -> None:
+        """Pause a value, or resume it if it is paused."""
+        values = {"org": org, "tenant": tenant}
+        if self.setting.fair is not None or self.setting.limits[0][1] is not None:
+            self.turn(tuple(values[name] for name in self.headers())[: 1 if whole else 2])
+
+    def headers(self) -> Sequence[str]:
+        """The headers of a value."""
+        return ("tenant",) if self.setting.fair is None else self.setting.fair.split("/")
+
+    def turn(self, value: Node) -> None:
+        """Pause a value, or resume it."""
+        paused = value in self.queue.paused
+        wanted = fair_ops.wanted(dict(zip(self.headers(), value, strict=False)))  # type: ignore[arg-type]
+        assert self.send(fair_ops.pause(self.ops, wanted, not paused))
+        assert not self.send(fair_ops.pause(self.ops, wanted, not paused))
+        (self.queue.resume if paused else self.queue.pause)(value)
+        assert set(self.send(fair_ops.paused(self.ops))) == self.queue.paused
+
     @rule()
     def line_up(self) -> None:
         if not (self.gone_by or self.client.hexists(self.key("terms"), "again")):
@@ -469,6 +490,8 @@ class Machine(RuleBasedStateMachine):
         """Lease and complete all jobs, and check that no state is left."""
         if not hasattr(self, "ops"):
             return
+        for value in list(self.queue.paused):
+            self.turn(value)
         for _ in range(400):  # a limit of the queue may be one
             self.due()
             if self.claims:

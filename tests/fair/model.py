@@ -135,6 +135,11 @@ class FairQueue:
     waits: Counter[Node] = field(factory=Counter)
     taken: Counter[Slot] = field(factory=Counter)
     again: bool = False
+    paused: set[Node] = field(factory=set)
+    resumed: list[Node] = field(factory=list)
+    """Values whose lines are to take part again, in the next call."""
+    turned: list[Line] = field(factory=list)
+    """Lines of paused values that this call has turned away."""
     places: Iterator[int] = field(factory=lambda: count(1))
     numbers: Iterator[int] = field(factory=lambda: count(1))
 
@@ -152,6 +157,7 @@ class FairQueue:
 
     def lease(self, now: float, limit: int = 1, *, same: bool = False, batch: bool = False) -> list[Job]:
         """Lease up to *limit* jobs. *same* asks for one value. With *batch* their time is divided by their number."""
+        self.turned.clear()
         self._settle()
         room = min([limit, *(each.most - len(self.held) for each in self.limits if each.key is None)])
         self._look()
@@ -171,6 +177,7 @@ class FairQueue:
 
     def look(self) -> None:
         """Put new jobs into lines, without a lease."""
+        self.turned.clear()
         self._look(settled=False)
         for level in sorted({line.key[0] for line in self.lines.values()}, key=str):
             self._admit(level)
@@ -238,7 +245,23 @@ class FairQueue:
     def has_slot(self, job: Job) -> bool:
         """Tell whether all limits admit this job now. A job without the header has no limit of that key."""
         whole_queue = all(len(self.held) < limit.most for limit in self.limits if limit.key is None)
-        return whole_queue and self._full(self.line_of(job)) is None
+        return whole_queue and self._may_run(self.line_of(job))
+
+    def pause(self, value: Node) -> None:
+        """Pause the jobs of a value, or of an organisation with all its users."""
+        self.paused.add(value)
+        self.resumed = [one for one in self.resumed if one != value]
+
+    def resume(self, value: Node) -> None:
+        """Let these jobs run again, from the next call on."""
+        self.paused.remove(value)
+        self.resumed.append(value)
+
+    def _halted(self, line: Line) -> bool:
+        return any(line.key[1 : depth + 2] in self.paused for depth in range(max(1, len(self.path))))
+
+    def _may_run(self, line: Line) -> bool:
+        return not self._halted(line) and self._full(line) is None
 
     def _full(self, line: Line) -> Slot | None:
         return next((slot for slot in line.slots if self.taken[slot] >= self.most(slot)), None)
@@ -281,6 +304,10 @@ class FairQueue:
             freed.update(self.line_of(job).slots)
             job.number = 1
         self.ends.clear()
+        for value in self.resumed:
+            some = [line for line in self.lines.values() if line.jobs and line.key[1 : 1 + len(value)] == value]
+            self.coming += sorted(some, key=lambda line: f"{line.key[0]}" + "".join(map(lp, line.key[1:])))  # type: ignore[arg-type]
+        self.resumed.clear()
         for slot in sorted(freed, key=slot_name):
             for _ in range(freed[slot]):
                 self._let_in(slot)
@@ -300,7 +327,7 @@ class FairQueue:
         let: Counter[Slot] = Counter()
         for slot in sorted(self.stopped, key=slot_name):
             for line in list(self.stopped[slot]):
-                if self._full(line) is None and self.taken[slot] + let[slot] < self.most(slot):
+                if self._may_run(line) and self.taken[slot] + let[slot] < self.most(slot):
                     let[slot] += 1
                     self.stopped[slot].remove(line)
                     line.stop = None
@@ -325,8 +352,8 @@ class FairQueue:
             line = self.coming.pop(0)
             if level is not None and line.key[0] != level:
                 later.append(line)
-            elif line.stop is None and not line.ready:
-                if self._full(line) is None:
+            elif line.stop is None and not line.ready and line not in self.turned:
+                if self._may_run(line):
                     line.ready = True
                     self._join(line.node)
                 else:
@@ -360,6 +387,9 @@ class FairQueue:
         """Move a line whose jobs may not run to the line of its limit. Its slots go to other lines."""
         line.ready = False
         stop = self._full(line)
+        if self._halted(line):
+            stop = None
+            self.turned.append(line)
         if line.jobs and stop is not None:
             line.stop = stop
             insort(self.stopped[stop], line, key=_level)
@@ -404,7 +434,7 @@ class FairQueue:
             if not lines:
                 return None
             line = min(lines, key=lambda line: line.jobs[0].place if line.jobs else 0)
-            if line.jobs and self._full(line) is None:
+            if line.jobs and self._may_run(line):
                 return line
             self._turn_away(line)
 

@@ -152,6 +152,15 @@ PICKS: dict[str, Sequence[Edit]] = {
     "a cost is measured": [("lease_fair", "if not costed then it.credit", "if true then it.credit")],
     "a stopped line stays stopped": [("lease_fair", "do picking.let_in(q, freed[i]) end", "do tostring(freed[i]) end")],
     "a higher limit wakes no line": [("declare_terms", "redis.call('HSET', terms, 'again', '')", "")],
+    "a paused value is leased": [("lease_fair", "if line.halted then return false end", "")],
+    "a pause is of the organisation only": [
+        ("lease_fair", "for i = 1, math.min(#ends, math.max(1, q.t.depth)) do", "for i = 1, 1 do")
+    ],
+    "a resumed value stays stopped": [("lease_fair", "if q.t.resumed then looking.at_resumed(q) end", "")],
+    "the first line of a resumed value alone": [
+        ("lease_fair", "some[1] and left > 0 do", "some[1] and left > 99 do"),
+        ("lease_fair", "if some[1] then\n", "if false then\n"),
+    ],
     "a weight counts twice": [
         (
             "lease_fair",

@@ -275,6 +275,12 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", "5-0", 1, "5-0", "5", "0.5", "half"], 0)],
         payloads="one short text of one job",
     ),
+    "pause_value": Calls(
+        sample=fair_ops.pause(FAIR, ["tenant", "=a"], True),
+        nothing=[([1, "tenant", "=a"], 1), ([0, "tenant", "-"], 0), ([0, "tenant", "=a"], 1)],
+        filled=[([1, "tenant", "=a"], 0)],
+        payloads="1,000 values of at most 500 bytes",
+    ),
     "pause_schedule": Calls(
         sample=schedule_ops.pause_schedule(OPS, "s", True),
         nothing=[(["s", 1], 0), (["s", 0], 0)],
@@ -384,7 +390,7 @@ CALLS: dict[str, Calls] = {
     ),
     "shares": Calls(
         sample=fair_ops.shares(FAIR),
-        nothing=[([10, "-"], ["", "0", [], ""])],
+        nothing=[([10, "-"], ["", "0", [], "", []])],
         payloads="20 values of at most 500 bytes",
     ),
     "slots": Calls(sample=fair_ops.slots(FAIR), nothing=[([10], [])], payloads="200 values of at most 500 bytes"),

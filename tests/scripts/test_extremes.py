@@ -51,7 +51,7 @@ CASES = [
     (name, number, argument)
     for name in CALLS
     for number, argument in enumerate(header(name).args())
-    if (name, argument) != ("pause", "pause")  # 1, or anything else
+    if argument != "pause" or name == "release"  # 1, or anything else
 ]
 RATED = Ops(OPS.keys, QueueSettings(rate=(Rate(1), Rate(5, key="k"))))
 

@@ -177,6 +177,8 @@ def managing(queue: Queue) -> None:
     assert_type(queue.admin.purge_dead("a"), int)
     assert_type(queue.admin.purge(), int)
     assert_type(queue.admin.purge(value=("acme", None)), int)
+    assert_type(queue.admin.pause(value="acme"), bool)
+    assert_type(queue.admin.paused_values(), list[tuple[str | None, ...]])
     assert_type(queue.admin.delete(), int)
     mended = queue.admin.repair()
     assert_type(mended, Repairs)

@@ -314,6 +314,8 @@ class Share:
     """The number of its jobs that may run, if a limit of the header of `fair` has one for this value alone."""
     oldest: float | None = None
     """The seconds since its oldest waiting job might run; `None` if none waits in its line."""
+    paused: bool = False
+    """Whether it is paused, alone or with its organisation."""
 
     @property
     def name(self) -> str:
@@ -332,6 +334,7 @@ class Share:
             self.weight,
             ((self.most or 0) + (other.most or 0)) or None,
             _longer(self.oldest, other.oldest),
+            self.paused or other.paused,
         )
 
 

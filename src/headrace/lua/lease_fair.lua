@@ -37,7 +37,7 @@ do
     and redis.call('EXISTS', limited, released, deaths, asleep, stopped, resting) == 0
   local state = plain and redis.call('HMGET', stats, 'largest', 'levels', 'listening', 'paused', 'healed', 'gate', 'terms')
   local t = state and state[7] and not (state[2] or state[3] or state[4] or state[5] or state[6]) and agreed.read(terms)
-  plain = t and t.structure == state[7] and not (t.next or t.most) and t.depth > 0 and t.number == t.depth and #t.slots + #t.rates == 0
+  plain = t and t.structure == state[7] and not (t.next or t.most or t.paused or t.resumed) and t.depth > 0 and t.number == t.depth and #t.slots + #t.rates == 0
     and (limit + 1) * math.max(4096, tonumber(state[1] or 0)) <= 1048576
   if plain then
     local first, exact = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], pace.moment()
@@ -176,7 +176,12 @@ looking.at_all(q, q.reader)
 
 -- 5. A suspect, alone; otherwise the picks, level by level.
 function q.suspect(idle)
-  local row = suspects.next(q, idle)
+  local row = suspects.next(q, idle, t.paused and function(entry) -- none of a paused value
+    local body = redis.call('XRANGE', jobs, entry, entry)[1]
+    if not body then return true end
+    local key = agreed.line(t, 0, (agreed.values(t, body[2])))
+    return not picking.halted(q, key, select(2, agreed.split(key)))
+  end)
   local body = row and redis.call('XRANGE', jobs, row[1], row[1])[1]
   if row and not body then redis.call('XACK', jobs, 'workers', row[1]) end
   if not body or q.limit == 0 then return end

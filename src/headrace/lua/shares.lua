@@ -1,11 +1,12 @@
 -- shares: show the values of a queue with terms that had the most run time, and those that have waited for longest.
 -- KEYS   stats (hash), jobs (stream)
 -- ARGV   most int, cursor
--- REPLY  {structure, ms, rows, next}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
---        p95, own, age}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they
+-- REPLY  {structure, ms, rows, next, paused}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
+--        p95, own, age, paused flag}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they
 --        might run to their lease, the median and the 95th percentile, about, as texts ·
 --        own: the limit of this value alone, if a limit has the header of `fair`; 0 for none · age: ms that the oldest
---        waiting job waits, '' for none · next: the next call's cursor, '' for none
+--        waiting job waits, '' for none · next: the next call's cursor, '' for none ·
+--        paused: the paths of paused values, unless next was given
 -- COST   20 us + 20 us per value and level, at most 20, + 3 us per line, at most 1,000
 -- The run time is halved each minute. cursor: '' for the values with the most run time alone; '-' for these and the first
 -- lines; then as it was answered, for those that have waited for longest among the next lines: the caller compares.
@@ -20,7 +21,8 @@
 -- @include held
 -- @include is_reserved
 local t = agreed.read(terms)
-if not t then return {'', '0', {}, ''} end
+local paused = (cursor == '' or cursor == '-') and agreed.paused(terms) or {}
+if not t then return {'', '0', {}, '', paused} end
 most = math.max(0, math.min(most, 10))
 local values, known = {}, {}
 local function show(path, ms)
@@ -147,7 +149,9 @@ for _, it in ipairs(values) do
   local weight = redis.call('HGET', terms, 'w' .. path) or '1'
   local own = agreed.own(terms, limit, (limit.key or '') .. path) or 0
   local since = it.first and tonumber(string.match(holds.entry(it.first), '^%d+'))
+  local halted, _, ends = 0, agreed.split('0' .. path)
+  for at = 1, #ends do halted = math.max(halted, redis.call('HEXISTS', terms, 'p' .. string.sub(path, 1, ends[at] - 1))) end
   local age = since and string.format('%.0f', math.max(0, now - since)) or ''
-  rows[#rows + 1] = {path, it.ms, weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95), own, age}
+  rows[#rows + 1] = {path, it.ms, weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95), own, age, halted}
 end
-return {t.structure, string.format('%.3f', total), rows, following or ''}
+return {t.structure, string.format('%.3f', total), rows, following or '', paused}

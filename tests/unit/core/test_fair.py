@@ -392,8 +392,8 @@ def test_the_answer_of_shares() -> None:
     ops = Ops(Keys.of("q"), QueueSettings(fair="org/user"))
     call = shares([ops, ops])
     effect: Any = call.send(None)
-    row = [b"4:acme-", b"1500", b"1", 2, 3, b"250", b"0", 0, b""]
-    found = effect.ops[0].decode([b"fair=org/user limits= rates=", b"1500", [row], b""])
+    row = [b"4:acme-", b"1500", b"1", 2, 3, b"250", b"0", 0, b"", 0]
+    found = effect.ops[0].decode([b"fair=org/user limits= rates=", b"1500", [row], b"", []])
     assert found == ([Share(("acme", None), 2, 3, 0.25, None, 1.5)], b"")
     with pytest.raises(StopIteration) as end:
         call.send([found, found])

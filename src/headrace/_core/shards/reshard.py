@@ -1,7 +1,7 @@
 """Changing the number of shards while work goes on: new shards (successors) take new jobs, and sealed shards drain.
 
 1. The table names successors (`opening`) for all shards that take jobs, which become `sealing`. Nothing else changes.
-2. The successors receive the declaration of each queue, and whether it is paused.
+2. The successors receive the declaration of each queue, whether it is paused, and its paused values.
 3. Each queue is sealed in each old shard: from then on the shard refuses an enqueue before any write, and the job goes
    to the successor. A sealed queue stays sealed, so an id that it lacks never appears in it. A client that has asked
    for the id may therefore add the job to the successor.
@@ -20,11 +20,13 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from headrace._core.effects import Call, Scan, hurried, send, send_all
+from headrace._core.fair.shares import wanted
 from headrace._core.queue.schedules import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
 from headrace._model.shards import ROWS_AT_MOST, SHARDS_AT_MOST, Resharding, ShardRow, Table, Totals, tags
 from headrace._protocol import admin_ops, view_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import OPS_PER_TRIP, RECORD_S
@@ -83,6 +85,9 @@ def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Call[No
     fields = max((one.fields for one in told), key=len)
     paused = any(one.paused for one in told)
     new = yield from _all([ops.inherit([*fields, *(("paused", "1") if paused else ())]) for ops in successors])
+    for value in (yield from send(fair_ops.paused(old[0]))) if any(new) else ():
+        some = yield from wanted(old, value)
+        yield from _all([fair_ops.pause(ops, some, True) for ops in successors])
     if not (paused and any(new)):
         return
     if not any(one.paused for one in (yield from _all([ops.seal(0) for ops in old]))):  # resumed meanwhile

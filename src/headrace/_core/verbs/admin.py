@@ -23,6 +23,7 @@ from headrace._model.state import JobState, Repairs
 from headrace._model.steps import step_name
 from headrace._model.verbs import Bulk
 from headrace._protocol import admin_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.features import presence as presence_ops
 from headrace._protocol.features.presence import Request
 from headrace._protocol.keys import job_id
@@ -129,13 +130,17 @@ class AdminVerbs(Generic[M]):
         """Remove everything but the table."""
         return total(self.map, lambda ops, _: calls.until_done(partial(admin_ops.delete, ops)))
 
-    def pause(self, pause: bool) -> Call[bool]:
-        """Pause or resume all shards. Return false if all of them were in that state already."""
+    def pause(self, pause: bool, value: object = None) -> Call[bool]:
+        """Pause or resume all shards, or a *value* in them. Return false if all of them were in that state already."""
         changed = False
         yield from self.map.look()
+        some = yield from wanted(self.map.ordered(), value)
         while True:
             table = self.map.table
-            changed |= any((yield from send_all([admin_ops.pause(ops, pause) for ops in self.map.ordered()])))
+            sent = [
+                fair_ops.pause(ops, some, pause) if some else admin_ops.pause(ops, pause) for ops in self.map.ordered()
+            ]
+            changed |= any((yield from send_all(sent)))
             if not (yield from self.map.look(table)):  # otherwise some shards were not reached
                 return changed
 

@@ -16,8 +16,9 @@ from headrace._core.shards.map import OneShard, ShardMap, Shards
 from headrace._core.verbs.asking import M, every, where
 from headrace._model.shards import ShardRow
 from headrace._model.state import Counts, JobState, WorkerState, summed
-from headrace._model.terms import Share
+from headrace._model.terms import Share, Value
 from headrace._protocol import admin_ops, view_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
@@ -92,6 +93,10 @@ class ViewVerbs(Generic[M]):
 
     def paused(self) -> Call[bool]:
         return any((yield from every(self.map, admin_ops.paused)))
+
+    def paused_values(self) -> Call[list[Value]]:
+        found = yield from every(self.map, fair_ops.paused)
+        return sorted({value for some in found for value in some}, key=lambda value: [part or "" for part in value])
 
     def levels(self) -> Call[int]:
         return max((yield from every(self.map, view_ops.levels)))

@@ -10,18 +10,19 @@ repeated while they answer `again`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from headrace._model.policy import bucket
 from headrace._model.settings import QueueSettings
-from headrace._model.terms import BUSIEST_AT_MOST, IN_TERMS, VALUE_BYTES, LimitView, Share, SlotView, Terms
+from headrace._model.terms import BUSIEST_AT_MOST, IN_TERMS, VALUE_BYTES, LimitView, Share, SlotView, Terms, Value
 from headrace._protocol.limits import LOOKS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Declaration, declaration, raw, text
+from headrace.errors import ConfigurationError
 
 
 @frozen
@@ -36,6 +37,10 @@ class DeclaredTerms:
 
 
 NONE = '{"words":{}}'  # the offer of a program without terms
+REFUSED = {
+    2: "value: the terms of the queue change at this moment: try again",
+    3: "value: 1,000 values of this queue are paused: resume some, or pause the queue",
+}
 
 
 def _declare(ops: Ops, mode: str, worker: str) -> Op[DeclaredTerms]:
@@ -90,12 +95,29 @@ def shares(ops: Ops, start: str | bytes = "-") -> Op[tuple[list[Share], str | by
                 float(weight),
                 int(most) or None,
                 float(age) / 1000 if age else None,
+                paused == 1,
             )
-            for path, ms, weight, running, waiting, p50, p95, most, age in reply[2]
+            for path, ms, weight, running, waiting, p50, p95, most, age, paused in reply[2]
         ]
         return found, raw(reply[3])
 
     return ops.op("shares", [BUSIEST_AT_MOST, start], decode)
+
+
+def paused(ops: Ops) -> Op[list[Value]]:
+    """Read the paused values."""
+    return ops.op("shares", [0, ""], lambda reply: [parts(raw(path)) for path in reply[4]])
+
+
+def pause(ops: Ops, wanted: Sequence[str | bytes], pause: bool) -> Op[bool]:
+    """Pause a value, or resume it. False: it was in that state. Raises `ConfigurationError`."""
+
+    def decode(reply: int) -> bool:
+        if reply > 1:
+            raise ConfigurationError(REFUSED[reply])
+        return reply == 1
+
+    return ops.op("pause_value", [int(pause), *wanted], decode)
 
 
 def slots(ops: Ops) -> Op[list[LimitView]]:

@@ -194,23 +194,28 @@ Value = Annotated[
 
 
 def pause(
-    name: Name, create: Create = False, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
+    name: Name,
+    value: Value = None,
+    create: Create = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
 ) -> None:
     """Hand out no more jobs of a queue.
 
     Leased jobs go on.
     """
     with reported(), opened(name, url, namespace, create=create) as queue:
-        done = queue.admin.pause()
+        done = queue.admin.pause(value=value)
         text = "paused" if done else "it was paused already"
         outcome(in_json, text, {"queue": name, "paused": True, "changed": done})
         succeed(done)
 
 
 @on_queue
-def resume(queue: Queue, in_json: Json = False) -> None:
+def resume(queue: Queue, value: Value = None, in_json: Json = False) -> None:
     """Hand out jobs again."""
-    done = queue.admin.resume()
+    done = queue.admin.resume(value=value)
     text = "resumed" if done else "it was not paused"
     outcome(in_json, text, {"queue": queue.name, "paused": False, "changed": done})
     succeed(done)

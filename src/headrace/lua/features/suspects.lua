@@ -14,15 +14,17 @@ function suspects.deaths(deaths, entry, most)
   return most > 0 and number >= suspects.FROM and number or nil
 end
 -- The row of the suspect that is next: of the first hundred that wait, the one with the fewest deaths, so innocents come
--- before poison. *idle*: it is nil if none has waited for so many ms.
-function suspects.next(q, idle)
+-- before poison. *idle*: it is nil if none has waited for so many ms. *may*: tells whether it may be this one.
+function suspects.next(q, idle, may)
   if not redis.call('XPENDING', q.jobs, 'workers', 'IDLE', idle, '-', '+', 1, SUSPECTS)[1] then return nil end
   local rows, entries = redis.call('XPENDING', q.jobs, 'workers', '-', '+', 100, SUSPECTS), {}
   for i = 1, #rows do entries[i] = rows[i][1] end
   local first, fewest = nil, math.huge
   for i, number in ipairs(redis.call('HMGET', q.deaths, unpack(entries))) do
     number = tonumber(number or 0)
-    if number < fewest then first, fewest = rows[i], number end
+    if number < fewest then
+      if not may or may(entries[i]) then first, fewest = rows[i], number end
+    end
   end
   return first
 end

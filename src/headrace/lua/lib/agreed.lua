@@ -9,12 +9,48 @@ local agreed = {BYTES = 500, MOST = 1000000}
 -- The record of a node in `shares`, below its text: credit, mean run time of its jobs, leased jobs, round and number of
 -- its turn, ms that jobs waited (median, 95th percentile), and its ring, 0 for none.
 agreed.NODE = '<i8i8I4i8i8ffB'
+-- Paused values are in `terms`: 'p' and the text of a node without its level -> lp of each of its headers; 'paused' -> their
+-- number; 'resumed' (packed) -> {text, where its next line is searched, level} of values whose lines are to take part again.
+agreed.PAUSED = 1000
 -- Note the structure of the queue, and since when it has it; '' for none.
 function agreed.note(stats, structure)
   if (redis.call('HGET', stats, 'terms') or '') ~= structure then redis.call('HSET', stats, 'terms_at', string.format('%.0f', clock())) end
   if structure == '' then redis.call('HDEL', stats, 'terms') else redis.call('HSET', stats, 'terms', structure) end
 end
+-- The headers of the values that a queue with these terms has, as the field of a paused value names them: of one, and of both.
+function agreed.headers(packed)
+  local path, _, limits = unpack(cmsgpack.unpack(packed))
+  local found, text = {}, ''
+  for i = 1, #path do
+    text = text .. holds.lp(path[i])
+    found[text] = true
+  end
+  for i = 1, #path == 0 and #limits or 0 do
+    if limits[i][1] ~= '' then found[holds.lp(limits[i][1])] = true end
+  end
+  return found
+end
+function agreed.paused(key)
+  local found = {}
+  for _, field in ipairs(redis.call('HEXISTS', key, 'paused') == 1 and redis.call('HKEYS', key) or {}) do
+    if string.find(field, '^p[%d-]') then found[#found + 1] = string.sub(field, 2) end
+  end
+  return found
+end
+-- Values of other headers are paused no more.
+local function keep_paused(key, packed)
+  local paths, headers = agreed.paused(key), agreed.headers(packed)
+  local number = #paths
+  for _, path in ipairs(paths) do
+    if not headers[redis.call('HGET', key, 'p' .. path)] then
+      redis.call('HDEL', key, 'p' .. path)
+      number = number - 1
+    end
+  end
+  if number > 0 then redis.call('HSET', key, 'paused', number) else redis.call('HDEL', key, 'paused') end
+end
 function agreed.write(key, stats, structure, packed)
+  if redis.call('HEXISTS', key, 'paused') == 1 then keep_paused(key, packed) end
   redis.call('HSET', key, 'structure', structure, 'packed', packed)
   redis.call('HDEL', key, 'next', 'next_packed')
   agreed.note(stats, structure)
@@ -25,7 +61,7 @@ function agreed.packed(given)
 end
 -- The terms, or nil.
 function agreed.read(key)
-  return agreed.of(redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next'))
+  return agreed.of(redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'paused', 'resumed'))
 end
 -- The same from these fields. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
 function agreed.of(kept)
@@ -34,7 +70,7 @@ function agreed.of(kept)
   local t = {
     structure = kept[1], mean = tonumber(kept[3] or 5000), weighted = kept[4] == '1', again = kept[5], halved = kept[6],
     next = kept[7], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
-    cache = {}, rates = rates,
+    cache = {}, rates = rates, paused = kept[8], resumed = kept[9] and cmsgpack.unpack(kept[9]),
   }
   for i = 1, #path do t.want[path[i]] = i end
   for i = 1, #keys do t.want[keys[i]] = #path + i end
@@ -119,6 +155,7 @@ function agreed.change(q)
     redis.call('UNLINK', q.terms, q.held, q.slots)
     agreed.note(q.stats, '')
   else
+    redis.call('HDEL', q.terms, 'resumed') -- all lines begin anew
     agreed.write(q.terms, q.stats, after[1], after[2])
   end
   return true

@@ -87,10 +87,35 @@ function looking.at_level(q, level, consumer)
   end
   q.further = true
 end
+-- Lines of values that were resumed, at most 100.
+function looking.at_resumed(q)
+  local some, left = q.t.resumed, 100
+  while some[1] and left > 0 do
+    local path, at, level = unpack(some[1])
+    local member = redis.call('ZRANGEBYLEX', q.lines, at, '(' .. level .. path .. '\255', 'LIMIT', 0, 1)[1]
+    if member then
+      local line = string.match(member, '^(.*) ')
+      some[1][2] = '[' .. (line or member) .. '!'
+      if line then q.coming[#q.coming + 1] = picking.line(q, line) end
+      left = left - 1
+    elseif level < q.levels.n then
+      some[1] = {path, '[' .. level + 1 .. path, level + 1}
+    else
+      table.remove(some, 1)
+    end
+  end
+  if some[1] then
+    q.passed = true
+    redis.call('HSET', q.terms, 'resumed', cmsgpack.pack(some))
+  else
+    redis.call('HDEL', q.terms, 'resumed')
+  end
+end
 -- Lines for which there may be a slot or a token now: the first of a limit for each slot that was given back; where limits
 -- have changed, as many as have slots; and lines that have rested.
 function looking.at_stopped(q, freed)
   q.has_stopped = redis.call('EXISTS', q.stopped) == 1
+  if q.t.resumed then looking.at_resumed(q) end
   for i = 1, q.has_stopped and #freed or 0 do picking.let_in(q, freed[i]) end
   local all = true
   if q.has_stopped and q.t.again then

@@ -5,7 +5,7 @@
 -- @include agreed
 -- @include held
 -- @include rates
-local picking, push, pop = {QUANTUM = 5000, IDLE = 1000, LAST = 9e15}, nil, nil
+local picking, push, pop = {QUANTUM = 5000, IDLE = 1000, HALTED = 250, LAST = 9e15}, nil, nil
 do -- a ring in memory is a heap: of values by the round and the number of their turn, of lines by the place of the first job
 local function before(a, b) return a.round < b.round or a.round == b.round and a.seq < b.seq end
 function push(ring, it)
@@ -34,10 +34,11 @@ end
 end
 function picking.context(q, t, exact)
   q.t, q.exact, q.leafy = t, exact, t.number == t.depth -- leafy: a value has one line, of the same text
-  q.bare = q.leafy and #t.slots + #q.limits == 0 -- its values are of no use, except that of the first level
+  q.bare = q.leafy and #t.slots + #q.limits == 0 and not t.paused -- its values are of no use, except that of the first level
   q.nodes, q.all_nodes, q.asked = {}, {}, {}
   q.lines_at, q.all_lines, q.asked_lines, q.coming, q.slots_at = {}, {}, {}, {}, {}
   q.picks, q.costs, q.mine, q.over, q.took = {}, {}, {}, {}, {}
+  q.pauses, q.halts = {}, 0
   if q.has_ready == nil then q.has_ready = redis.call('EXISTS', q.ready) == 1 end
 end
 local function ring_of(q, from) return {further = q.has_ready, round = from, seq = 0, last = false, most = false} end
@@ -72,9 +73,19 @@ function picking.value(q, key, ends)
   for i = 1, q.t.depth do node = picking.node(q, string.sub(key, 1, ends[i] or #key), node) end
   return node
 end
+-- Whether a line or node is of a paused value. *ends*: where the values in its text end.
+function picking.halted(q, key, ends)
+  for i = 1, math.min(#ends, math.max(1, q.t.depth)) do
+    local path = string.sub(key, 2, ends[i])
+    if q.pauses[path] == nil then q.pauses[path] = redis.call('HEXISTS', q.terms, 'p' .. path) == 1 end
+    if q.pauses[path] then return true end
+  end
+  return false
+end
 -- A line. fronts: jobs of this call's look, by their places; news: the same behind all stored ones; chunk: stored ones;
 -- kept: its record; alive: it is ready, its value in a ring; came: jobs or a slot came, or jobs were picked; let: a slot
--- lets it in; stop: the slot in whose line it stands; round: where it is in its value.
+-- lets it in; stop: the slot in whose line it stands; round: where it is in its value;
+-- halted: its value is paused. Then it stands in no ring and in no line of a limit, but has its jobs.
 -- *value*: its node, if that is known.
 function picking.line(q, key, values, value)
   local it = q.lines_at[key]
@@ -94,6 +105,7 @@ function picking.line(q, key, values, value)
     key = key, value = picking.value(q, key, ends), round = '', seq = 0, fronts = false, front_at = 1, news = false, new_at = 1,
     chunk = false, chunk_at = 1, size = false, done = not q.has_lines, last = false, slots = false, buckets = false,
     stop = false, rest = false, alive = false, kept = false, came = false, queued = false, let = false, text = false,
+    halted = q.t.paused and picking.halted(q, key, ends),
   }
   for _, slot in ipairs(q.t.slots) do
     if values[slot.at] then
@@ -121,8 +133,9 @@ function picking.used(q, slot)
 end
 -- Whether a job of this line may run now; if not, a slot stops it, or it rests until its rate limits have tokens.
 function picking.may_run(q, line)
-  if not (line.slots or line.buckets) then return true end
+  if not (line.slots or line.buckets or line.halted) then return true end
   line.stop, line.rest = false, false
+  if line.halted then return false end
   for _, slot in ipairs(line.slots or {}) do
     if picking.used(q, slot) >= slot.most then
       line.stop = slot.key
@@ -304,7 +317,7 @@ function picking.let(q, slot, member)
   line.let, q.coming[#q.coming + 1] = true, line
 end
 -- No job of this line may run, for want of a slot if it has one: then it goes to the end of the line of its limit. The
--- slots that it may have had are for others.
+-- slots that it may have had are for others. Of many halted lines, the next calls turn away the others.
 function picking.turn_away(q, line, job)
   line.alive, line.came = false, true
   if q.bare then return end
@@ -313,6 +326,14 @@ function picking.turn_away(q, line, job)
   elseif line.stop then
     redis.call('ZADD', q.stopped, 0, string.format('%s %s%016.0f%s', line.stop, string.sub(line.key, 1, 1), picking.turn(q), line.key))
     q.has_stopped = true
+  end
+  if line.halted then
+    q.halts = q.halts + 1
+    q.passed = q.passed or q.halts > picking.HALTED
+  end
+  if q.halts > picking.HALTED and line.halted then
+    if q.has_stopped and line.slots then redis.call('HSET', q.terms, 'again', '') end
+    return
   end
   for _, slot in ipairs(q.has_stopped and line.slots or {}) do
     if picking.used(q, slot) < slot.most then picking.let_in(q, slot.key) end
@@ -339,10 +360,11 @@ function picking.admit(q, level)
       if level and string.byte(line.key) ~= level then
         later[#later + 1] = line
       else
+        local once = line.halted and line.came and not line.let -- it was turned away
         if line.let then line.let, line.stop = false, false end
         if q.leafy then line.alive = not line.value.parent or line.value.ring ~= '' end
         line.came = true
-        if not (line.alive or line.stop) then
+        if not (line.alive or line.stop or once) then
           line.alive = picking.may_run(q, line)
           if line.alive then picking.join(q, line.value) else picking.turn_away(q, line, true) end
         end
@@ -375,6 +397,7 @@ function picking.line_of(q, value)
     pop(value.l)
     line.queued = false
     picking.turn_away(q, line, job)
+    if line.halted and q.halts > picking.HALTED then return nil end
   end
 end
 -- Charge a job to its value and to the nodes above, and take its slots and tokens.
@@ -459,8 +482,15 @@ function picking.pick(q, root, same)
     if node.value then line, job, kept = picking.line_of(q, node) end
     if not line then
       if node == root then return end
-      picking.leave(q, node, false)
+      local top = node
+      while top.parent ~= root do top = top.parent end
+      local more = q.halts > picking.HALTED and node.value and not q.leafy and picking.head(q, node, 'l')
+      if not more then picking.leave(q, node, false) end
       idle = idle + 1
+      if q.halts > picking.HALTED then
+        if top.ring ~= '' then picking.over(q, top, 'o', false) end
+        return
+      end
     else
       repeat
         picking.take(q, line, job, kept)
