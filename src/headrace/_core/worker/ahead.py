@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace._core.effects import Call, HeldJob, Now, TakeBack
 from headrace._core.worker.consumer import FAIR_START_WITHIN_S, START_WITHIN_S, Consumer
+from headrace._core.worker.state import Spread
 from headrace._model.terms import Value, value_of
 
 
@@ -53,13 +54,12 @@ def spread(consumer: Consumer, room: int) -> Call[int]:
     fair = consumer.leasing.fair
     mean = consumer.jobs.mean
     slots = consumer.slots()
-    if fair is None or not fair.queues.path or consumer.handler.batch or consumer.shared is not None or slots == 1:
-        return room
-    if not consumer.leasing.backlog or mean is None or mean < 2 * fair.call_s:
-        fair.spread.left = 0
+    several = consumer.leasing.backlog and consumer.shared is None and not consumer.handler.batch and slots > 1
+    if fair is None or mean is None or not (fair.queues.path and several and mean >= 2 * fair.call_s):
         return room
     now = yield from Now()
     free = slots - consumer.used()
     if not fair.spread.left and 2 * free >= slots and now >= fair.spread.again_at:
-        fair.spread.begin(free, min(mean, START_WITHIN_S) * free / slots, now)
+        gap = min(mean, START_WITHIN_S) / slots
+        fair.spread = Spread(free, now, gap, now + 20 * free * gap)  # so it takes a twentieth of the time
     return fair.spread.take(room, now) if fair.spread.left else room

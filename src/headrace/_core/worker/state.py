@@ -61,12 +61,6 @@ class Spread:
     gap: float = 0.0  # seconds between two of them
     again_at: float = 0.0  # handlers may wait again from this moment on
 
-    def begin(self, handlers: int, seconds: float, now: float) -> None:
-        self.left = handlers
-        self.next_at = now
-        self.gap = seconds / handlers
-        self.again_at = now + 20 * seconds  # handlers that are in step again and again lose a twentieth of the time
-
     def take(self, most: int, now: float) -> int:
         if now < self.next_at:
             return 0
