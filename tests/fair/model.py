@@ -304,9 +304,9 @@ class FairQueue:
             freed.update(self.line_of(job).slots)
             job.number = 1
         self.ends.clear()
-        for value in self.resumed:
-            some = [line for line in self.lines.values() if line.jobs and line.key[1 : 1 + len(value)] == value]
-            self.coming += sorted(some, key=lambda line: f"{line.key[0]}" + "".join(map(lp, line.key[1:])))  # type: ignore[arg-type]
+        for path in self.resumed:
+            some = [line for line in self.lines.values() if line.jobs and line.key[1 : 1 + len(path)] == path]
+            self.coming += sorted(some, key=_name)
         self.resumed.clear()
         for slot in sorted(freed, key=slot_name):
             for _ in range(freed[slot]):
@@ -514,6 +514,10 @@ def _place(job: Job) -> int:
 
 def _level(line: Line) -> str:
     return str(line.key[0])
+
+
+def _name(line: Line) -> str:
+    return f"{line.key[0]}" + "".join(map(lp, line.key[1:]))  # type: ignore[arg-type]
 
 
 def _turn(child: Child) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import redis
 
 from headrace import ConfigurationError, Limit, NewJob, Rate
 from tests.support.servers import Server
@@ -206,6 +207,33 @@ def test_a_pause_is_in_all_shards(connect: Any) -> None:
     assert queue.admin.paused_values() == [("a",)]
     assert queue.admin.resume(value="a")
     assert took(queue, calls=9) == {"a": 20}
+
+
+def test_new_shards_know_paused_values(connect: Any) -> None:
+    queue = connect(fair="tenant", shards=2)
+    jobs = [NewJob(b"x", key=f"{at}", headers={"tenant": tenant}) for at in range(20) for tenant in "ab"]
+    queue.enqueue_many(jobs)
+    assert queue.admin.pause(value="a")
+    assert queue.admin.reshard(3)
+    queue.enqueue_many(jobs)
+    assert took(queue, calls=20) == {"b": 40}
+    assert queue.admin.paused_values() == [("a",)]
+    assert queue.admin.resume(value="a")
+    assert took(queue, calls=20) == {"a": 40}
+
+
+def test_a_paused_suspect_is_passed_over(connect: Any, client: redis.Redis) -> None:
+    """Others that their workers' deaths made suspects are handed out, although they have died more often."""
+    queue = connect(fair="tenant", limits=Limit(5, key="tenant"))
+    queue.enqueue_many(of("a", 2) + of("b", 2))
+    for lease in queue.lease_many(4):
+        died = 2 if lease.job.headers["tenant"] == "a" else 3
+        client.hset(queue.ops.keys.key("deaths"), lease.claim.entry, died)
+        queue.release(lease)
+    queue.admin.pause(value="a")
+    assert took(queue, calls=8) == {"b": 2}
+    queue.admin.resume(value="a")
+    assert took(queue, calls=8) == {"a": 2}
 
 
 def test_resume_wakes_a_reader(connect: Any) -> None:
