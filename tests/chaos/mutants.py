@@ -117,12 +117,9 @@ MUTANTS = {
         [
             ("cancel", "redis.pcall('XACK', q.jobs, 'workers', entry)", "0"),
             ("complete", "if worker == '' and results", "if false and results"),
-            ("complete", "if all then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end", ""),
-            (
-                "complete",
-                "reply[i] = remove_entry(q, entries[i])",
-                "reply[i] = select(2, remove_entry(q, entries[i])) and 1 or 0",
-            ),
+            ("complete", "redis.call('XACK', q.jobs, 'workers', unpack(names)) == #names", "false"),
+            ("complete", "number = number + gone[i]", "gone[i] = redis.call('XACK', q.jobs, 'workers', names[i])"),
+            ("complete", "gone[1] = number", "gone[1] = leased and 1 or 0"),
         ],
         "double",
         HELD,
@@ -135,7 +132,7 @@ MUTANTS = {
         [("*", "jobs, 'workers', '0', 'MKSTREAM'", "jobs, 'workers', '$', 'MKSTREAM'")], "stranded"
     ),
     "cancelling leaves what is delayed": Mutant(
-        [("cancel", "gone = redis.call('ZREM', q.delayed, id)", "gone = 1")], "law", LATE
+        [("cancel", "number = redis.call('ZREM', q.delayed, unpack(ids))", "number = 1")], "law", LATE
     ),
     "a turn that comes forgets the id": Mutant(
         [("*", "if not registered or registered == names[i] then", "if not had[i] then")], "index", WORKERS
@@ -160,8 +157,8 @@ MUTANTS = {
         [
             (
                 "flow_advance",
-                "if gone == 0 then return 0 end",
-                "if gone == 0 then if parents.waiting(run, id, job) then ended(run, id, job) end return 0 end",
+                "{ids = {id}}) == 0 then return 0 end",
+                "{ids = {id}}) == 0 then if parents.waiting(run, id, job) then ended(run, id, job) end return 0 end",
             )
         ],
         "astray",

@@ -37,7 +37,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "nobody hears that a job was cancelled": [
         ("flow_advance", "    cancellations.note(q.cancels, {id}, result_ttl)\n  end", "  end")
     ],
-    "nobody hears of a purge": [("purge", "retire(q, entry, own.id, REMOVED)", "retire(q, entry, own.id)")],
+    "nobody hears of a purge": [("purge", "{ids = {own.id}, what = REMOVED}", "{ids = {own.id}}")],
     "what is redriven has failed all the same": [
         ("flow_advance", "redis.call('HINCRBY', run, 'failed:' .. parent, -1)\n", "")
     ],

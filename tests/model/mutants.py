@@ -15,11 +15,13 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a retry has one attempt too many": [
         ("retry", "deliveries - free >= max_attempts", "deliveries - free > max_attempts")
     ],
-    "a dead letter keeps its id": [("dead_letter", "  redis.call('HDEL', q.ids, id)\n", "")],
+    "a dead letter keeps its id": [
+        ("dead_letter", "if #free > 0 then redis.call('HDEL', q.ids, unpack(free)) end", "")
+    ],
     "a mended letter keeps its payload": [("redrive", "if payload ~= '' then", "if payload == true then")],
     "a redriven letter stays beside its job": [("redrive", "    redis.call('XDEL', dead, letter)\n", "")],
     "dead letters are trimmed uncounted": [("*", "if trimmed > 0 then", "if trimmed > 1000 then")],
-    "a cancelled job keeps its id": [("cancel", "redis.call('HDEL', q.ids, id)\n", "\n")],
+    "a cancelled job keeps its id": [("cancel", "if #free > 0 then redis.call('HDEL', q.ids, unpack(free)) end", "")],
     "everybody completes": EVERYBODY,
     "the fence lets all through": [
         (
@@ -99,7 +101,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("retry", "key = append(q, ", "key = append({jobs = jobs, stats = stats, levels = {n = 0}}, ")
     ],
     "a job of a later level can't be cancelled": [
-        ("cancel", "gone = stream and redis", "gone = stream == q.jobs and redis")
+        ("cancel", "number = stream and redis", "number = stream == q.jobs and redis")
     ],
     "a job that has begun is replaced": [
         ("enqueue_if", "  if job.spent > (tonumber(job.releases or 0) or 0) then return nil end\n", "")
@@ -112,13 +114,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "what is there needs room": [("enqueue_if", "math.max(0, most - waiting)", "most - waiting")],
     "a throttled job is added": [("enqueue_if", "not (job.unique or job.throttle)", "not job.unique")],
     "an id is free with its job": [("complete", "id ~= '' then take_until", "id == 'none' then take_until")],
-    "a purge leaves ids behind": [
-        (
-            "purge",
-            "  redis.call('HDEL', q.ids, id)\n  if what == REMOVED then runs.leave(",
-            "  if what == REMOVED then runs.leave(",
-        )
-    ],
+    "a purge leaves ids behind": [("purge", "  redis.call('HDEL', q.ids, unpack(ids))\n", "")],
 }
 
 SCHEDULES: dict[str, Sequence[Edit]] = {

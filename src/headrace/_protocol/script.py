@@ -34,7 +34,7 @@ FEATURES = (
     *("runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels"),
 )
 """All features, in the order of their keys. The first are of all queues."""
-KERNEL = ("finish",)
+KERNEL = ("finish", "depart")
 """The moves of a job. Each is a fragment of `lua/kernel/`, which calls the functions of features."""
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)

@@ -8,12 +8,12 @@
 -- @feature delayed
 -- @feature workers
 -- @feature ordered
+-- @feature flows
 -- @include cancellations
 -- @include held
 -- @include is_entry_id
 -- @include history
 -- @include levels
--- @include flows
 -- @include events
 -- @include record
 -- @include remove_by_id
@@ -56,7 +56,6 @@ local kept, since
 if listening.history then kept, since = own_fields() end
 local gone, leased = remove_by_id(q, id)
 if leased then tell_holders(control, leased) end
-if gone > 0 then mark(flows, id, REMOVED) end
 if gone > 0 then cancellations.note(cancels, {id}, ttl) end
 if listening.history and gone == 1 then
   keep_ends(listening.history, ends, ended, 'cancelled', {id}, {jobs = {kept}, entries = {since}, runs = {q.traces[id]}})

@@ -21,8 +21,7 @@
 -- @include events
 -- @include record
 -- @include require_types
--- @include retire
--- @include retire_delayed
+-- @include depart
 -- @include runs
 -- @include stale_lines
 -- @include stored
@@ -53,7 +52,7 @@ if level then
       if level > 0 then entry = entry .. '.' .. level end
       local fields = level > 0 and prioritised(page[i][2], level) or page[i][2]
       if listening.history then fields = tried.fields(turns, entry, fields, budget) end
-      local removed, leased = retire(q, entry, own.id, REMOVED)
+      local removed, leased = depart(q, {entry}, {ids = {own.id}, what = REMOVED})
       gone, lost[#lost + 1] = gone + removed, leased and entry or nil
       ids_gone[#ids_gone + 1] = own.id or entry
       jobs_gone[#ids_gone] = fields
@@ -73,7 +72,7 @@ else
     if body and parse(stored(body)).data == payload then
       ids_gone[#ids_gone + 1] = id
       jobs_gone[#ids_gone] = stored(body)
-      gone = gone + retire_delayed(q, id, REMOVED)
+      gone = gone + depart_delayed(q, {id}, REMOVED)
     end
   end)
   if cursor == '0' then place = '' end

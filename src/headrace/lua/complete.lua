@@ -78,7 +78,7 @@ end
 -- @include held_by
 -- @include history
 -- @include require_types
--- @include retire
+-- @include depart
 -- @include runs
 -- @include take_until
 -- @include tried
@@ -165,22 +165,18 @@ local probe = results > 0 and redis.pcall('ZADD', leases, 'XX', 0, '')
 local full = type(probe) == 'table' and string.find(probe.err, 'used memory', 1, true)
 
 -- 3. Remove the jobs before any other write, so that a full server can still be drained.
-local won, reply, acked, all = 0, {}, 0, true
-for i = 1, mine and limit or 0 do all = all and mine[i] end
-if all then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end
-if acked == limit then
-  -- All entries were pending, so they exist; the count is below limit only if XDEL was used by hand.
-  won = redis.call('XDEL', jobs, unpack(entries))
-  for i = 1, limit do reply[i] = (limit > 1 or won == 1) and 1 or 0 end
-  if not q.unnoted then forget_entries(q, entries) end
-else
-  for i = 1, limit do
-    reply[i] = 0
-    if not mine or mine[i] then
-      reply[i] = remove_entry(q, entries[i])
-      won = won + reply[i]
-    end
+local won, reply, leaving, ids_leaving, places = 0, {}, {}, with_ids and {} or nil, {}
+for i = 1, limit do
+  reply[i] = 0
+  if not mine or mine[i] then
+    leaving[#leaving + 1], places[#places + 1] = entries[i], i
+    if with_ids then ids_leaving[#leaving] = ARGV[names + i - 1] end
   end
+end
+if #leaving > 0 then
+  local number, _, gone = depart(q, leaving, {ids = ids_leaving, what = with_ids and COMPLETED})
+  won = number
+  for n, i in ipairs(places) do reply[i] = gone[n] end
 end
 if won > 0 then redis.call('HINCRBY', stats, 'completed', won) end
 if listening.completed then
@@ -190,14 +186,6 @@ if listening.completed then
     if reply[i] == 1 then done[#done + 1] = id ~= '' and id or entries[i] end
   end
   publish(events, 'completed', done, worker)
-end
-if with_ids then
-  local done, of = {}, {}
-  for i = 1, limit do
-    local id = ARGV[names + i - 1]
-    if reply[i] == 1 and id ~= '' then done[#done + 1], of[#of + 1] = id, entries[i] end
-  end
-  free_ids(q, done, of, redis.call('EXISTS', flows) == 1 and COMPLETED or nil)
 end
 
 local runs_kept = {}

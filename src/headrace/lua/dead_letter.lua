@@ -19,7 +19,7 @@
 -- @include events
 -- @include record
 -- @include require_types
--- @include retire
+-- @include depart
 -- @include runs
 -- @include tried
 local known = recorded()
@@ -46,7 +46,7 @@ for i, entry in ipairs(entries) do
     local fields, headers = parse(body[2])
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
     tried.add(turns, entry, fields)
-    retire(q, entry, fields.id, DIED)
+    depart(q, {entry}, {ids = {fields.id}, what = DIED})
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     local reason = failures.set_reason(fields, reasons[i])

@@ -56,7 +56,7 @@ if #listed > 250 then
   for i = 1, 250 do
     local removed, entry = remove_by_id(q, listed[i], 'deleted')
     gone, lost[#lost + 1] = gone + removed, entry
-    mark(flows, listed[i], REMOVED)
+    if removed == 0 then mark(flows, listed[i], REMOVED) end
   end
   tell_holders(control, table.concat(lost, ' '))
   if listening.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end

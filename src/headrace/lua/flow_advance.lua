@@ -34,7 +34,7 @@
 -- @include record
 -- @include remove_by_id
 -- @include require_types
--- @include retire
+-- @include depart
 -- @include runs
 -- @include strings_of
 -- @include tell_holders
@@ -508,13 +508,9 @@ local function move(run, item)
   if body then weigh(budget, body[2]) end
   local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none without a group
   local more = body and histories.of_entry(q, id, entry, body, row) or {}
-  local gone = remove_entry(q, entry)
-  if gone == 0 then return 0 end
+  if depart(q, {entry}, {ids = {id}}) == 0 then return 0 end
   runs.forget(q.steps, id)
-  if registered then
-    redis.call('HDEL', q.ids, id)
-    redis.call('ZREM', q.flows, id)
-  end
+  if registered then redis.call('ZREM', q.flows, id) end
   if not ours then -- a job of no flow with a flow's header; or a redriven job that was created again before
     redis.call('HINCRBY', q.stats, 'completed', 1)
     histories.note(q, 'completed', id, more)
@@ -557,8 +553,8 @@ local function set_aside(run, item)
   local row = redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
   local releases = tonumber(redis.call('HGET', q.released, entry) or 0) or 0
   local more = histories.of_entry(q, id, entry, body, row)
-  remove_entry(q, entry)
-  if free_id(q, id, entry) then redis.call('ZREM', q.flows, id) end
+  if redis.call('HGET', q.ids, id) == entry then redis.call('ZREM', q.flows, id) end
+  depart(q, {entry}, {ids = {id}})
   own.attempt = string.format('%.0f', tonumber(own.attempt or 0) + (row and row[4] or 0))
   own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
   local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'

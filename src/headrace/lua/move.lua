@@ -27,8 +27,7 @@
 -- @include events
 -- @include record
 -- @include require_types
--- @include retire
--- @include retire_delayed
+-- @include depart
 -- @include runs
 -- @include stale_lines
 -- @include stored
@@ -72,7 +71,7 @@ local function put(entry, fields, deliveries, level)
   local id, spent = own.id or entry, tonumber(own.attempt or 0) + deliveries
   if stays(id) then return end
   local releases = redis.call('HGET', released, entry)
-  retire(q, entry, id)
+  depart(q, {entry}, {ids = {id}})
   own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
   own.enq = own.enq or string.match(entry, '^%d+')
   mark(headers)
@@ -89,7 +88,7 @@ local function put_late(id)
   local own, headers = parse(stored(body))
   local releases = redis.call('HGET', released, id)
   mark(headers)
-  retire_delayed(q, id)
+  depart_delayed(q, {id})
   redis.call('HSET', to_bodies, id, cmsgpack.pack(compose(own, headers)))
   redis.call('ZADD', to_delayed, due, id)
   if own.id == id then redis.call('HSET', to_ids, id, 'delayed') end

@@ -25,8 +25,7 @@
 -- @include events
 -- @include record
 -- @include require_types
--- @include retire
--- @include retire_delayed
+-- @include depart
 -- @include runs
 -- @include scanned
 -- @include stale_lines
@@ -49,7 +48,7 @@ local function spent() return budget.left <= 0 or fitting(budget, 1) == 0 end
 local function remove(entry, fields, level)
   local own = parse(fields)
   if level then entry = entry .. '.' .. level end
-  gone = gone + retire(q, entry, own.id, REMOVED)
+  gone = gone + depart(q, {entry}, {ids = {own.id}, what = REMOVED})
   ids_gone[#ids_gone + 1] = own.id or entry
 end
 
@@ -61,7 +60,7 @@ function parts.delayed(from)
     local id = page[2][i]
     if spent() then return from or '0' end -- the next call removes the remaining jobs
     budget.left = budget.left - redis.call('HSTRLEN', bodies, id)
-    gone = gone + retire_delayed(q, id, REMOVED)
+    gone = gone + depart_delayed(q, {id}, REMOVED)
     ids_gone[#ids_gone + 1] = id
   end
   return page[1] ~= '0' and page[1] or nil
@@ -85,7 +84,7 @@ function parts.jobs(last)
     for i = 1, #rows do
       local body = gone < limit and entry_at(budget, jobs, rows[i][1])
       if body == false then return last end
-      if body then remove(body[1], body[2]) else remove_entry(q, rows[i][1]) end
+      if body then remove(body[1], body[2]) else depart(q, {rows[i][1]}, {}) end
     end
     if #rows == limit then return last end
   end
@@ -109,7 +108,7 @@ if wants then
       local body = value_of(budget, bodies, page[i])
       if body == false then return from or '-inf ' end
       if body and wants(stored(body)) then
-        gone = gone + retire_delayed(q, page[i], REMOVED)
+        gone = gone + depart_delayed(q, {page[i]}, REMOVED)
         ids_gone[#ids_gone + 1] = page[i]
       else
         from = page[i + 1] .. ' ' .. page[i]

@@ -30,7 +30,7 @@
 -- @include requeue_front
 -- @include scanned
 -- @include require_types
--- @include retire
+-- @include depart
 -- @include runs
 -- @include stale_lines
 -- @include stale_runs
@@ -197,7 +197,7 @@ local function walk_jobs()
     local entry = rows[i][1]
     pending[entry] = true
     if not entries[entry] then
-      remove_entry(q, entry)
+      depart(q, {entry}, {})
       mended('dangling')
     elseif runs.suspended(rows[i][2]) then
       mend_suspended(entry)

@@ -19,13 +19,13 @@
 -- @include events
 -- @include record
 -- @include require_types
--- @include retire
+-- @include depart
 -- @include tried
 -- @include wake_one
 local known = recorded()
 if known then return known end
 local q = {
-  -- @queue without asleep
+  -- @queue without asleep, flows, steps
   levels = level_streams(stats, levels),
 }
 require_streams(jobs, wake)
@@ -44,7 +44,7 @@ local function take_limited()
   local own, headers = parse(body[2])
   local spent, releases = tonumber(own.attempt or 0) + row[4], redis.call('HGET', released, entry)
   tried.add(turns, entry, own)
-  remove_entry(q, entry)
+  depart(q, {entry}, {})
   own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
   own.enq = own.enq or string.match(entry, '^%d+')
   redis.call('HSET', bodies, id, cmsgpack.pack(compose(own, headers)))

@@ -33,7 +33,7 @@
 -- @include events
 -- @include record
 -- @include require_types
--- @include retire
+-- @include depart
 -- @include runs
 -- @include tried
 -- @include wake_many
@@ -91,7 +91,7 @@ for i, entry in ipairs(entries) do
         released = free > 0 and string.format('=%.0f', free),
       })
     else
-      remove_entry(q, entry)
+      depart(q, {entry}, {ids = last and {id}, what = last and DIED})
     end
     local ran = listening.history and runs.of_job(steps, own_fields)
       and runs.delivered(steps, id, failures.began(reasons[i], now), now)
@@ -99,7 +99,6 @@ for i, entry in ipairs(entries) do
       failures.add_attempt(own_fields, reasons[i], ran and deliveries or deliveries - releases, worker, now, ran)
     end
     if last then
-      free_id(q, id, entry, DIED)
       if listening.history then
         dying.jobs[#dead_ids + 1] = compose(own_fields, headers)
         dying.runs[#dead_ids + 1] = ran and runs.kept(steps, id, room) or nil

@@ -1,4 +1,4 @@
--- Ends the leases of jobs that stay in the queue, for each feature. Jobs that leave the queue end theirs in retire.
+-- Ends the leases of jobs that stay in the queue, for each feature. Jobs that leave the queue, or get other entries, end theirs in depart.
 -- @feature leases
 -- @feature limits
 -- @include fields

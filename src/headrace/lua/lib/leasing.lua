@@ -19,7 +19,7 @@
 -- @include rates
 -- @include requeue_front
 -- @include require_types
--- @include retire
+-- @include depart
 -- @include runs
 -- @include suspects
 -- @include take_turns
@@ -99,7 +99,7 @@ function leasing.hand_out(q, entry, fields, count)
     require_streams(q.dead)
     if q.order then turning.write(q) end
     tried.add(q.turns, entry, own)
-    retire(q, entry, own.id, DIED)
+    depart(q, {entry}, {ids = {own.id}, what = DIED})
     if q.order then q.heads, q.passed = {}, true end -- the next job of its key is in front now
     own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
     own.enq = own.enq or string.match(entry, '^%d+')

@@ -9,8 +9,7 @@
 -- @include levels
 -- @include page
 -- @include scanned
--- @include retire
--- @include retire_delayed
+-- @include depart
 -- @include runs
 -- @include stored
 -- @include tried
@@ -51,7 +50,7 @@ end
 -- Move the job, or replace it by another one: *due* ms of the clock, 0 for the back of its level. It keeps its id, the
 -- time of its first enqueue, and its token, which goes on growing. Answers whether it is the first due now.
 local function requeue_job(q, job, own, headers, due)
-  if job.entry == 'delayed' then retire_delayed(q, job.id) else remove_entry(q, job.entry) end
+  if job.entry == 'delayed' then depart_delayed(q, {job.id}) else depart(q, {job.entry}, {}) end
   own.id, own.enq = job.id, string.format('%.0f', job.first)
   own.attempt = job.spent > 0 and string.format('%.0f', job.spent) or nil
   local name, first = job.id, false

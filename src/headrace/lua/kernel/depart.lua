@@ -1,0 +1,86 @@
+-- Jobs leave their queue, or their places in it: their entries, all data under the entries' names, and their ids. Jobs
+-- that keep their entries end their leases in finish.
+-- @feature leases
+-- @feature delayed
+-- @feature limits
+-- @include flows
+-- @include held
+-- @include levels
+-- @include ordered
+-- @include runs
+-- Forget what is kept under the names of entries: deadlines, releases, due times of rate limits, turns of keys, slots.
+local function forget_entries(q, names)
+  redis.call('ZREM', q.leases, unpack(names))
+  redis.call('ZREM', q.limited, unpack(names))
+  redis.call('HDEL', q.released, unpack(names))
+  if q.asleep then redis.call('ZREM', q.asleep, unpack(names)) end
+  if q.turns then forget_turns(q, names) end
+  if q.held then holds.give_back(q, names) end
+end
+-- Remove entries: answers as depart does.
+local function remove_entries(q, names)
+  local number, leased, gone = 0, false, {}
+  if #names == 1 then
+    local stream, entry = q.jobs, names[1]
+    if q.levels then stream, entry = entry_of(q, entry) end
+    number = stream and redis.call('XDEL', stream, entry) or 0
+    leased = stream == q.jobs and redis.pcall('XACK', q.jobs, 'workers', entry) == 1
+    gone[1] = number
+  elseif redis.call('XACK', q.jobs, 'workers', unpack(names)) == #names then
+    -- All were pending, so they exist: fewer are removed only if XDEL was used by hand.
+    number = redis.call('XDEL', q.jobs, unpack(names))
+    for i = 1, #names do gone[i] = 1 end
+  else
+    for i = 1, #names do
+      gone[i] = redis.call('XDEL', q.jobs, names[i])
+      number = number + gone[i]
+    end
+  end
+  if not q.unnoted then forget_entries(q, names) end
+  return number, leased, gone
+end
+-- Free the *ids* of jobs whose entries are *gone*. Another job may own an id: a foreign producer added a second job with
+-- it. Answers under which names these jobs were known: their ids, or of a job without one its entry.
+local function free_ids(q, names, ids, gone)
+  local known, asked, of, free = {}, {}, {}, {}
+  for i = 1, #names do
+    local own = ids[i] and ids[i] ~= ''
+    if gone[i] == 1 and own then asked[#asked + 1], of[#of + 1] = ids[i], names[i] end
+    if gone[i] == 1 and not own then known[#known + 1] = names[i] end
+  end
+  local owners = #asked > 0 and redis.call('HMGET', q.ids, unpack(asked)) or {}
+  for i = 1, #asked do
+    if owners[i] == of[i] then free[#free + 1], known[#known + 1] = asked[i], asked[i] end
+  end
+  if #free > 0 then redis.call('HDEL', q.ids, unpack(free)) end
+  return known
+end
+-- Jobs that were *known* by these names have left: see *what* of depart.
+local function tell_of(q, known, what)
+  if q.marked == nil then q.marked = redis.call('EXISTS', q.flows) == 1 end
+  for i = 1, q.marked and #known or 0 do mark(q.flows, known[i], what) end
+  for i = 1, what == REMOVED and #known or 0 do runs.leave(q, known[i]) end
+end
+-- Let jobs leave. *entries*: their names; several are all in the jobs stream. *how*:
+--   ids     the ids of the jobs beside *entries*, '' or nil of a job without; if there is no list, the ids stay, as the
+--           jobs get other entries
+--   what    COMPLETED, DIED or REMOVED: what their flows learn; the run of a job that is REMOVED loses its records
+-- Answers the number of jobs that were there; of a single entry whether it was leased or parked; and for each entry 1, or
+-- 0 if it had gone before. q: asleep, unless all are leased; levels, unless all are in the jobs stream; wake, if the next
+-- job of a key is to wake a reader; traces, to keep the runs of removed jobs for the history; unnoted, if nothing is kept
+-- under the name of any entry.
+local function depart(q, entries, how)
+  local number, leased, gone = remove_entries(q, entries)
+  local known = how.ids and free_ids(q, entries, how.ids, gone)
+  if how.what then tell_of(q, known, how.what) end
+  return number, leased, gone
+end
+-- The same for delayed jobs, which have no entries, by their ids.
+local function depart_delayed(q, ids, what)
+  local number = redis.call('ZREM', q.delayed, unpack(ids))
+  redis.call('HDEL', q.bodies, unpack(ids))
+  redis.call('HDEL', q.released, unpack(ids))
+  redis.call('HDEL', q.ids, unpack(ids))
+  if what then tell_of(q, ids, what) end
+  return number
+end
