@@ -16,12 +16,12 @@ STRUCTURE = "fair=tenant limits=tenant, rates="
 
 
 def lp(value: str) -> str:
-    """Return a length and a value as held.lua writes them."""
+    """Return a length and a value as features/limits.lua writes them."""
     return f"{len(value)}:{value}"
 
 
 def place(entry: str) -> str:
-    """Return the place of an entry as held.lua writes it."""
+    """Return the place of an entry as features/limits.lua writes it."""
     return "".join(chr(96 + len(number)) + number for number in entry.split("-"))
 
 

@@ -30,7 +30,7 @@ def whole(number: float) -> int:
 
 
 def lp(value: str | None) -> str:
-    """Return a length and a value as held.lua writes them."""
+    """Return a length and a value as features/limits.lua writes them."""
     return "-" if value is None else f"{len(value.encode())}:{value}"
 
 

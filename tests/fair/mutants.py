@@ -12,7 +12,7 @@ MUTANTS: dict[str, tuple[Sequence[Edit], tuple[str, ...]]] = {
     "completion keeps the slot": ([("complete", "redis.call('HDEL', q.held, unpack(names))", "")], ("law",)),
     "a reclaim keeps the slot": (
         [
-            ("reclaim", "  if q.held then holds.give_back(q, entries) end\n", ""),
+            ("reclaim", "  if q.held then holds.give_back(q, entries, how) end\n", ""),
             ("reclaim", "forget_stale_slots(q, 20)\n", ""),
         ],
         ("law",),
@@ -39,19 +39,19 @@ SLOTS: dict[str, tuple[Sequence[Edit], str]] = {
     "moved on by a flow": ([("flow_advance", f"if q.held then {GIVE_BACK}names) end", "")], "moved on by a flow"),
     "dead": ([("dead_letter", f"if q.held then {GIVE_BACK}names) end", "")], "dead"),
     "retried at once": ([("retry", f"if q.held then {GIVE_BACK}names) end", "")], "retried at once"),
-    "retried at its entry": ([("retry", f"if q.held then {GIVE_BACK}entries) end", "")], ""),
-    "released": ([("release", f"if q.held then {GIVE_BACK}entries) end", "")], "released"),
+    "retried at its entry": ([("retry", f"if q.held then {GIVE_BACK}entries, how) end", "")], ""),
+    "released": ([("release", f"if q.held then {GIVE_BACK}entries, how) end", "")], "released"),
     "released with a pause": (
         [("release", f"if q.held then {GIVE_BACK}", f"if q.held and not how.due then {GIVE_BACK}")],
         "released with a pause",
     ),
     "cancelled": ([("cancel", f"if q.held then {GIVE_BACK}names) end", "")], "cancelled"),
-    "ended by an operator": ([("expire", f"if q.held then {GIVE_BACK}entries) end", "")], "ended by an operator"),
-    "expired": ([UNMENDED, ("reclaim", f"if q.held then {GIVE_BACK}entries) end", "")], "expired"),
-    "expired, all alike": ([UNMENDED, ("reclaim", f"{GIVE_BACK}expired)", "")], "expired, all alike"),
-    "asleep": ([("suspend", f"if q.held then {GIVE_BACK}entries) end", "")], "asleep"),
-    "the worker leaves": ([("leave", f"if q.held then {GIVE_BACK}entries) end", "")], "the worker leaves"),
-    "the worker dies": ([UNMENDED, ("reclaim", f"if q.held then {GIVE_BACK}entries) end", "")], "the worker dies"),
+    "ended by an operator": ([("expire", f"if q.held then {GIVE_BACK}entries, how) end", "")], "ended by an operator"),
+    "expired": ([UNMENDED, ("reclaim", f"if q.held then {GIVE_BACK}entries, how) end", "")], "expired"),
+    "expired, all alike": ([UNMENDED, ("reclaim", "finish(q, expired, {parked = true})", "")], "expired, all alike"),
+    "asleep": ([("suspend", f"if q.held then {GIVE_BACK}entries, how) end", "")], "asleep"),
+    "the worker leaves": ([("leave", f"if q.held then {GIVE_BACK}entries, how) end", "")], "the worker leaves"),
+    "the worker dies": ([UNMENDED, ("reclaim", f"if q.held then {GIVE_BACK}entries, how) end", "")], "the worker dies"),
     "the group is lost": (
         [UNMENDED, ("reclaim", "redis.call('DEL', q.held, q.slots, q.stopped)", "")],
         "the group is lost, and made again",
@@ -78,7 +78,7 @@ SLOTS: dict[str, tuple[Sequence[Edit], str]] = {
 PICKS: dict[str, Sequence[Edit]] = {
     "an end keeps its entry in held": [("*", "redis.call('HDEL', q.held, unpack(names))", "")],
     "an end keeps its slots": [("*", "redis.call('ZREM', q.slots, unpack", "type(unpack")],
-    "a release keeps its slot": [("*", "  if q.held then holds.give_back(q, entries) end\n", "")],
+    "a release keeps its slot": [("*", "  if q.held then holds.give_back(q, entries, how) end\n", "")],
     "an end is not measured": [("*", "redis.call('RPUSH', q.settled", "type(q.settled")],
     "newcomers starve the old": [
         (

@@ -53,7 +53,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "the plain way keeps the records": [
         ("complete", "limited, turns, steps, held, with_ids", "limited, turns, held, with_ids")
     ],
-    "a cancelled job leaves its records": [("cancel", "runs.leave(q, known[i])", "local _ = i")],
+    "a cancelled job leaves its records": [("cancel", "runs.leave(q, ids[i])", "local _ = i")],
     "a dead letter loses its records": [
         ("*", "    if run then runs.carry(steps, own.id, run, steps, runs.of_letter(entry)) end\n", "")
     ],

@@ -14,6 +14,11 @@ owner, so that a script's header names at most eight of its own. A file that rea
 NAME`, or `-- @include NAME` to call the feature's functions as well. The loader appends those keys of the features that
 the script or its fragments use to the script's own, in the order of `FEATURES`, before a list of any length.
 
+A feature has hooks, which the moves of `lua/kernel/` call. Its header names them, each with the function, and the key
+of `q` without which it is not called: `HOOKS  forgets: forget_turns (turns)`. The line `-- @hooks forgets(q, names)`
+stands for the calls of all features that have the hook, and includes them. So a new feature changes neither the kernel
+nor a script.
+
 The line `-- @queue` in a table stands for the keys that the called functions read as fields of `q`. `-- @queue without
 asleep` leaves out keys of the script, or of features: then functions that ask for such a key do less.
 """
@@ -40,6 +45,7 @@ KERNEL = ("finish", "depart")
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 _FEATURE = re.compile(r"^-- @feature (\w+)\n", re.MULTILINE)
 _WANTED = re.compile(r"^-- @(?:include|feature) \w+\n", re.MULTILINE)
+_HOOKS = re.compile(r"^( *)-- @hooks (\w+)(\(.*\))\n", re.MULTILINE)
 _GROUP = re.compile(r"((?:^-- @(?:include|feature) \w+\n)+)", re.MULTILINE)
 _QUEUE = re.compile(r"^ *-- @queue(?: without ([\w, ]+))?\n", re.MULTILINE)
 _FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)(\(.*\bend\n|\((?:.*\n)+?end\b.*\n)", re.MULTILINE)
@@ -129,10 +135,19 @@ def script(name: str) -> Script:
 
 def feature(name: str) -> list[str]:
     """Return the keys of a feature, as its header writes them. Raises `ValueError` when that has another form."""
-    head = re.match(rf"-- feature {name}: .*\.\n-- KEYS   (.*)\n", _read(f"features/{name}.lua"))
+    return _listed(_feature(name)[1])
+
+
+def hooks(name: str) -> list[tuple[str, str, str]]:
+    """Return (hook, function, key) of each hook of a feature, as its header writes them."""
+    return re.findall(r"(\w+): ([\w.]+) \((\w+)\)", _feature(name)[2] or "")
+
+
+def _feature(name: str) -> re.Match[str]:
+    head = re.match(rf"-- feature {name}: .*\.\n-- KEYS   (.*)\n(?:-- HOOKS  (.*)\n)?", _read(f"features/{name}.lua"))
     if head is None:
         raise ValueError(f"features/{name}.lua: the header must begin with '-- feature {name}: ….' and '-- KEYS …'")
-    return _listed(head[1])
+    return head
 
 
 def fixed(keys: Sequence[str]) -> list[str]:
@@ -182,7 +197,23 @@ def _file(fragment: str) -> str:
 
 
 def _fragment(name: str) -> str:
-    return _WANTED.sub("", _file(name))
+    return _HOOKS.sub(_calls, _WANTED.sub("", _file(name)))
+
+
+def _calls(line: re.Match[str]) -> str:
+    """Make the calls of a hook: of each feature that has it, in a queue with the key that its header names."""
+    indent, hook, arguments = line.groups()
+    found = [(function, key) for name in FEATURES for its, function, key in hooks(name) if its == hook]
+    return "".join(f"{indent}if q.{key} then {function}{arguments} end\n" for function, key in found)
+
+
+def _includes(text: str) -> list[str]:
+    """Return the fragments that a fragment includes: those of the features whose hooks it calls come first."""
+    called = {hook for _, hook, _ in _HOOKS.findall(text)}
+    return [
+        *(name for name in FEATURES if called and called & {hook for hook, _, _ in hooks(name)}),
+        *_INCLUDE.findall(text),
+    ]
 
 
 def _apart(text: str) -> tuple[str, list[str], str]:
@@ -205,7 +236,7 @@ def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None
         if name in path:
             raise ValueError(f"lua/lib: {' includes '.join((*path, name))}")
         if name not in found:
-            _collect(_INCLUDE.findall(_file(name)), (*path, name), found)
+            _collect(_includes(_file(name)), (*path, name), found)
             found.append(name)
 
 

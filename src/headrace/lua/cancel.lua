@@ -10,7 +10,7 @@
 -- @feature ordered
 -- @feature flows
 -- @include cancellations
--- @include held
+-- @include limits
 -- @include is_entry_id
 -- @include history
 -- @include levels

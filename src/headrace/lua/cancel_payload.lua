@@ -11,7 +11,7 @@
 -- @feature ordered
 -- @include cancellations
 -- @include fields
--- @include held
+-- @include limits
 -- @include history
 -- @include last_entry_id
 -- @include levels

@@ -17,7 +17,6 @@
 -- without a result.
 -- @feature leases
 -- @feature ordered
--- @feature limits
 -- @include number
 -- @include record
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)
@@ -61,7 +60,7 @@ if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * l
   end
 end
 
--- @include held
+-- @include limits
 if done then
   local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake, holding = true}
   holds.give_back(q, {unpack(ARGV, items, items + limit - 1)})

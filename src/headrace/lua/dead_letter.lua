@@ -11,7 +11,7 @@
 -- @include clock
 -- @include failure
 -- @include fields
--- @include held
+-- @include limits
 -- @include held_by
 -- @include keep_dead
 -- @include history

@@ -9,7 +9,7 @@
 -- @feature leases
 -- @feature workers
 -- @feature suspects
--- @include held
+-- @include limits
 -- @include held_by
 -- @include is_entry_id
 -- @include is_reserved

@@ -7,7 +7,7 @@
 -- @feature leases
 -- @feature workers
 -- @feature suspects
--- @include held
+-- @include limits
 -- @include page
 -- @include events
 -- @include record

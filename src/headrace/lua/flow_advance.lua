@@ -22,7 +22,7 @@
 -- @include clock
 -- @include enter_stage
 -- @include fields
--- @include held
+-- @include limits
 -- @include held_by
 -- @include keep_dead
 -- @include history

@@ -12,7 +12,6 @@
 -- @feature leases
 -- @feature delayed
 -- @feature workers
--- @feature limits
 -- @feature fair
 -- @include clock
 -- @include record
@@ -23,7 +22,7 @@ local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+
 if woken == '2' and not known and not (woke[1] or woke.err or tokens[1] or tokens.err) then return {1, -1, {}, {}, 0, -1} end
 -- @include agreed
 -- @include filing
--- @include held
+-- @include limits
 -- @include max_job_size
 -- @include picking
 -- @include reading

@@ -7,7 +7,7 @@
 -- @feature workers
 -- @feature suspects
 -- @include events
--- @include held
+-- @include limits
 -- @include page
 -- @include finish
 -- @include require_types

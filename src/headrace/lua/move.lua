@@ -16,7 +16,7 @@
 -- @feature ordered
 -- @feature flows
 -- @include fields
--- @include held
+-- @include limits
 -- @include is_entry_id
 -- @include is_reserved
 -- @include history

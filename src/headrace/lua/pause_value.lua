@@ -7,7 +7,7 @@
 -- wanted: names of headers, each with '=' and its part of the value, or '-' for jobs without the header: see of_value.
 -- @feature fair
 -- @include agreed
--- @include held
+-- @include limits
 -- @include record
 -- @include require_types
 -- @include wake_one

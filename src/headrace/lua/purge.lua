@@ -14,7 +14,7 @@
 -- @include agreed
 -- @include delivered
 -- @include fields
--- @include held
+-- @include limits
 -- @include history
 -- @include is_reserved
 -- @include last_entry_id

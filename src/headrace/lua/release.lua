@@ -8,7 +8,7 @@
 -- @feature leases
 -- @feature suspects
 -- @include clock
--- @include held
+-- @include limits
 -- @include held_by
 -- @include finish
 -- @include events

@@ -13,14 +13,13 @@
 -- @feature dead
 -- @feature workers
 -- @feature history
--- @feature limits
 -- @feature fair
 -- @include dry_run
 -- @include added
 -- @include agreed
 -- @include clock
 -- @include fields
--- @include held
+-- @include limits
 -- @include is_reserved
 -- @include levels
 -- @include flows
@@ -304,7 +303,7 @@ local parts = {
   blocked = walk_hash(blocked, function(id) take_id(id, 'blocked') end),
   leases = walk_set(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    local shield = entry == 'lines' and q.agreed_on -- it stays until a lease finds no line: see held.lua
+    local shield = entry == 'lines' and q.agreed_on -- it stays until a lease finds no line: see features/limits.lua
     if lost_group or dangles(entry) or would_park(entry) then return end
     if not shield and (not row or is_reserved(row[2]) and not runs.suspended(row[2])) then
       redis.call('ZREM', leases, entry)

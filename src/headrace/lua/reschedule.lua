@@ -12,7 +12,7 @@
 -- @include clock
 -- @include due_at
 -- @include fields
--- @include held
+-- @include limits
 -- @include is_entry_id
 -- @include levels
 -- @include promote

@@ -21,7 +21,7 @@
 -- @include due_at
 -- @include failure
 -- @include fields
--- @include held
+-- @include limits
 -- @include held_by
 -- @include keep_dead
 -- @include history

@@ -14,11 +14,10 @@
 -- in a line for a while: then 5,000 places are compared with the jobs in lines, if these are
 -- 2,000 at most, for 5 ms; with more jobs the number is too high until upkeep has tidied. Of a value with the most run time,
 -- 100 lines of each level are asked for their oldest job.
--- @feature limits
 -- @feature fair
 -- @include agreed
 -- @include clock
--- @include held
+-- @include limits
 -- @include is_reserved
 local t = agreed.read(terms)
 local paused = (cursor == '' or cursor == '-') and agreed.paused(terms) or {}

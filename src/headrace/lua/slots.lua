@@ -6,10 +6,9 @@
 --        a slot of it · own: places of this value alone, 0 if it has none of its own · more 1: there are values that were not looked at
 -- COST   10 us + 5 us per value that is looked at, at most 200
 -- Values for whose slots jobs wait are looked at first, others in the order of bytes.
--- @feature limits
 -- @feature fair
 -- @include agreed
--- @include held
+-- @include limits
 local t = agreed.read(terms)
 local function value_of(lp) return string.match(lp, '^%d+:(.*)$') end
 local reply, left = {}, 200

@@ -13,7 +13,7 @@
 -- @include began
 -- @include clock
 -- @include finish
--- @include held
+-- @include limits
 -- @include held_by
 -- @include number
 -- @include record

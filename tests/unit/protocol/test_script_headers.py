@@ -12,7 +12,7 @@ import pytest
 
 from headrace import NewJob
 from headrace._protocol import script as scripts
-from headrace._protocol.script import FEATURES, feature, fixed, header, script
+from headrace._protocol.script import FEATURES, feature, fixed, header, hooks, script
 from tests.scripts.calls import CALLS, CLAIMS, OPS
 from tests.support.facts import each
 
@@ -224,6 +224,37 @@ def test_keys_of_features_come_behind_own_keys_and_in_the_order_of_the_features(
     order = [OWNERS[key] for key in behind]
     assert order == sorted(order, key=FEATURES.index)
     assert [*script("retry").features] == [*dict.fromkeys(order), "levels"]
+
+
+HOOKS = {hook for name in FEATURES for hook, _, _ in hooks(name)}
+
+
+@each("name", FEATURES)
+def test_a_hook_is_a_function_of_its_feature(name: str) -> None:
+    """It is not called in a queue without a certain key of the feature."""
+    for _, function, key in hooks(name):
+        assert f"function {function}(q, " in read(f"features/{name}")
+        assert OWNERS[key] == name
+
+
+def test_each_hook_is_called_and_has_a_function() -> None:
+    called = [hook for path in FILES for _, hook, _ in scripts._HOOKS.findall(read(path))]
+    assert sorted(called) == sorted(HOOKS)
+
+
+def test_a_new_feature_changes_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keys come with its hooks to each script in which leases end; its fragment comes before the kernel's."""
+    text = "-- feature tags: x.\n-- KEYS   tags (hash)\n-- HOOKS  finishes: drop (tags), forgets: drop (tags)\n"
+    text += "local function drop(q, names) redis.call('HDEL', q.tags, unpack(names)) end\n"
+    plain = scripts._read
+    monkeypatch.setattr(scripts, "_read", lambda path: text if path == "features/tags.lua" else plain(path))
+    monkeypatch.setattr(scripts, "FEATURES", (*FEATURES, "tags"))
+    for name, call in (("release", "drop(q, entries, how)"), ("purge", "drop(q, names)")):
+        made = script.__wrapped__(name)
+        assert "tags (hash)" in made.keys
+        assert f"  if q.tags then {call} end\n" in made.source
+        assert made.source.index("local function drop(") < made.source.index(f"if q.tags then {call}")
+    assert "tags" not in script.__wrapped__("renew").source
 
 
 def test_a_feature_without_a_header_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

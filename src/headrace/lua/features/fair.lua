@@ -1,3 +1,3 @@
 -- feature fair: jobs of values of a header take turns, by shares.
 -- KEYS   terms (hash), shares (hash), lines (zset), ready (zset), resting (zset), busy (zset)
--- What the keys hold is said in lib/held.lua.
+-- What the keys hold is said in lib/features/limits.lua.

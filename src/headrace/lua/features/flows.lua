@@ -1,5 +1,6 @@
 -- feature flows: what happened to the jobs of flows outside of them.
 -- KEYS   flows (zset), blocked (hash)
+-- HOOKS  departs: mark_all (flows)
 -- Marks: events of a flow's job outside of the flow. CANCELLING: the next sweep of events cancels it.
 local NOTHING = 0
 local COMPLETED = 1
@@ -27,6 +28,11 @@ local function mark(flows, id, what)
   local before, nonce = marked(score)
   if before == CANCELLING and what == COMPLETED then return end -- it stays cancelled, and goes no further
   set_mark(flows, id, what, nonce)
+end
+-- The same for many jobs, most of which are of no flow.
+local function mark_all(q, ids, what)
+  if q.marked == nil then q.marked = redis.call('EXISTS', q.flows) == 1 end
+  for i = 1, q.marked and #ids or 0 do mark(q.flows, ids[i], what) end
 end
 -- Whether two nonces may belong to the same entry into a stage.
 local function same(a, b) return a == b or a == 0 or b == 0 end

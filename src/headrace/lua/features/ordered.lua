@@ -1,10 +1,11 @@
 -- feature ordered: the jobs of a key are handed out one at a time.
 -- KEYS   turns (hash), behind (zset)
+-- HOOKS  forgets: forget_turns (turns)
 -- The order of the jobs of a key that are handed out one at a time, in the order of their entries. `turns` has
 -- 'k<key>': the entry that has the turn until it leaves the queue; 'e<entry>': the key of that entry, and of each
 -- entry that was read behind it; and 'a<entry>': see tried. The waiting entries are with the consumer `behind`, and in the sorted set `behind`, by
 -- key and entry.
--- @include held
+-- @include limits
 -- @include in_parts
 local function of_key(key) return #key .. ':' .. key end
 -- All have the same score, so the order is by bytes.

@@ -1,5 +1,6 @@
 -- feature runs: the records of jobs that take steps.
 -- KEYS   steps (hash), asleep (zset)
+-- HOOKS  forgets: runs.wake (asleep), removes: runs.remove (steps)
 -- Runs: the records of jobs that take steps, in the hash `steps`. The field '<id>' is the run itself: its number of
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
 -- not ended, signals that no wait has taken). '<id>\t<number>' is a record: name, kind
@@ -133,6 +134,11 @@ function runs.leave(q, id)
   if q.traces then q.traces[id] = runs.kept(q.steps, id, q.traces) end
   runs.forget(q.steps, id)
 end
+function runs.remove(q, ids)
+  for i = 1, #ids do runs.leave(q, ids[i]) end
+end
+-- Forget when suspended runs are due.
+function runs.wake(q, entries) redis.call('ZREM', q.asleep, unpack(entries)) end
 -- The kept runs of some jobs, beside their *ids*.
 function runs.traces(q, ids)
   local found = {}

@@ -1,5 +1,6 @@
 -- feature suspects: jobs whose holders died more than once run alone.
 -- KEYS   deaths (hash)
+-- HOOKS  finishes: suspects.acquit (deaths)
 -- Suspects: jobs whose holder has died more than once. The death of a process says little about any one of its jobs. So
 -- a call hands out a suspect alone, and a process runs one at a time: see suspects.py. `deaths` has the number of deaths
 -- by entry, until the entry is gone or its job ends by itself. A lease that runs out counts as a death if its holder
@@ -44,4 +45,8 @@ function suspects.count_deaths(deaths, entries, died)
   end
   if #changed > 0 then redis.call('HSET', deaths, unpack(changed)) end
   return apart
+end
+-- Jobs that ended by themselves, while their process lives, are no suspects any more.
+function suspects.acquit(q, entries, how)
+  if how.itself then redis.call('HDEL', q.deaths, unpack(entries)) end
 end

@@ -2,20 +2,14 @@
 -- that keep their entries end their leases in finish.
 -- @feature leases
 -- @feature delayed
--- @feature limits
 -- @include flows
--- @include held
 -- @include levels
--- @include ordered
--- @include runs
 -- Forget what is kept under the names of entries: deadlines, releases, due times of rate limits, turns of keys, slots.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))
   redis.call('ZREM', q.limited, unpack(names))
   redis.call('HDEL', q.released, unpack(names))
-  if q.asleep then redis.call('ZREM', q.asleep, unpack(names)) end
-  if q.turns then forget_turns(q, names) end
-  if q.held then holds.give_back(q, names) end
+  -- @hooks forgets(q, names)
 end
 -- Remove entries: answers as depart does.
 local function remove_entries(q, names)
@@ -57,9 +51,10 @@ local function free_ids(q, names, ids, gone)
 end
 -- Jobs that were *known* by these names have left: see *what* of depart.
 local function tell_of(q, known, what)
-  if q.marked == nil then q.marked = redis.call('EXISTS', q.flows) == 1 end
-  for i = 1, q.marked and #known or 0 do mark(q.flows, known[i], what) end
-  for i = 1, what == REMOVED and #known or 0 do runs.leave(q, known[i]) end
+  -- @hooks departs(q, known, what)
+  if what == REMOVED then
+    -- @hooks removes(q, known)
+  end
 end
 -- Let jobs leave. *entries*: their names; several are all in the jobs stream. *how*:
 --   ids     the ids of the jobs beside *entries*, '' or nil of a job without; if there is no list, the ids stay, as the

@@ -1,8 +1,6 @@
 -- Ends the leases of jobs that stay in the queue, for each feature. Jobs that leave the queue, or get other entries, end theirs in depart.
 -- @feature leases
--- @feature limits
 -- @include fields
--- @include held
 -- @include levels
 -- @include page
 -- @include suspects
@@ -48,6 +46,7 @@ end
 -- End the leases of *entries*. *how*:
 --   to        the consumer that has the jobs from now on; nil: the front
 --   due       with 'limited': the ms when the jobs are handed out again
+--   parked    true: XAUTOCLAIM has moved them to the front
 --   hidden    true: of suspended runs, which workers of older versions are not to take
 --   released  +1: the delivery spends no attempt; '=<n>': that many deliveries of the job have spent none
 --   itself    true: the jobs ended by themselves, and their process lives, so they are no suspects any more
@@ -57,7 +56,9 @@ end
 -- Answers the ids. q: jobs, stats, leases, deaths, and as in holds.
 local function finish(q, entries, how)
   local ids = {}
-  if how.to then park_at(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end
+  if not how.parked then
+    if how.to then park_at(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end
+  end
   if #entries == 0 then return ids end
   if how.hidden then -- they take no entry that has a deadline of its own
     for i = 1, #entries do redis.call('ZADD', q.leases, 'inf', entries[i]) end
@@ -73,8 +74,7 @@ local function finish(q, entries, how)
       redis.call('HINCRBY', q.released, entries[i], 1)
     end
   end
-  if how.itself then redis.call('HDEL', q.deaths, unpack(entries)) end
-  if q.held then holds.give_back(q, entries) end
+  -- @hooks finishes(q, entries, how)
   for i = 1, how.to and how.listening and #entries or 0 do
     local body = redis.call('XRANGE', q.jobs, entries[i], entries[i])[1]
     ids[i] = body and parse(body[2]).id or entries[i]

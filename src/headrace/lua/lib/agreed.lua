@@ -1,9 +1,8 @@
 -- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
--- held.lua for what lines and nodes are.
--- @feature limits
+-- features/limits.lua for what lines and nodes are.
 -- @feature fair
 -- @include clock
--- @include held
+-- @include limits
 -- @include levels
 local agreed = {BYTES = 500, MOST = 1000000}
 -- The record of a node in `shares`, below its text: credit, mean run time of its jobs, leased jobs, round and number of

@@ -1,7 +1,6 @@
 -- The writes of a call in a queue with terms: see picking.
--- @feature limits
 -- @feature fair
--- @include held
+-- @include limits
 -- @include in_parts
 -- @include picking
 -- @include rates

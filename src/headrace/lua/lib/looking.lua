@@ -1,8 +1,7 @@
 -- The first look of a queue with terms: each job that came is put into its line, in memory. See reading, and picking.
 -- @feature leases
--- @feature limits
 -- @feature fair
--- @include held
+-- @include limits
 -- @include levels
 -- @include ordered
 -- @include finish

@@ -1,9 +1,8 @@
 -- The picks of a queue with terms, by deficit round robin over rings of values: see docs/explanation/fairness.md. A call
 -- reads what it needs of nodes and lines, plans in memory, and then writes all at once (see filing). Times are whole us.
--- @feature limits
 -- @feature fair
 -- @include agreed
--- @include held
+-- @include limits
 -- @include rates
 local picking, push, pop = {QUANTUM = 5000, IDLE = 1000, HALTED = 250, LAST = 9e15}, nil, nil
 do -- a ring in memory is a heap: of values by the round and the number of their turn, of lines by the place of the first job

@@ -1,7 +1,7 @@
 -- The look at new jobs of a queue with terms: each that is read is put into its line, in memory. See picking. `behind`
 -- and `turns` are for ordered queues: see read_in_order.
 -- @include agreed
--- @include held
+-- @include limits
 -- @include levels
 -- @include picking
 -- @include weigh_job

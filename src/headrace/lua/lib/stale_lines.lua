@@ -1,7 +1,6 @@
 -- Places in lines whose jobs are gone.
--- @feature limits
 -- @feature fair
--- @include held
+-- @include limits
 -- @include is_reserved
 -- Whether a member of `lines` is of a job that is in a line.
 local function is_place(q, member)

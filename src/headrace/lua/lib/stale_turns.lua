@@ -2,7 +2,7 @@
 -- keys with waiting jobs; `turns` in `stats` is where to continue. An entry that the group has yet to deliver keeps its
 -- turn: after the group was lost, all entries are read again.
 -- @include delivered
--- @include held
+-- @include limits
 -- @include in_parts
 -- @include ordered
 local function pass_stale_turns(q, stats, most)

@@ -3,7 +3,6 @@
 -- @feature leases
 -- @feature workers
 -- @feature fair
--- @include held
 -- @include is_reserved
 -- @include levels
 -- @include finish
@@ -148,7 +147,7 @@ local function sweep(q, now, lease, limit, budget, listening)
   end
   if died ~= nil then
     expired, cursor = taken_over(q, lease, cursor, limit - moved, died)
-    holds.give_back(q, expired)
+    finish(q, expired, {parked = true})
   else
     expired, cursor, died = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved)
     found = #expired
