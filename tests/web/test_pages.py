@@ -602,6 +602,8 @@ def test_shares(site: Any, newest: Server) -> None:
         shown = text(site().get("queue", name="f"))
         assert "The values of org/user that had the most" in shown
         assert "<b>acme/ada 1 1 2" in shown
+        fair.admin.pause(value="<b>acme")
+        assert "<b>acme/ada paused 1 1 2" in text(site().get("queue", name="f"))
 
 
 def test_slots(site: Any, newest: Server) -> None:
