@@ -1,1 +1,1 @@
-"""The public classes: arguments become operations."""
+"""The public classes. They turn arguments into operations."""

@@ -55,12 +55,12 @@ class Stages(Guided):
         tracebacks: bool = False, fair: str | None = None, weights: Named | None = None,
         limits: Limit | Sequence[Limit] | None = None,
     ) -> Callable[[F], F]:  # fmt: skip
-        """Declare a stage, whose jobs are in the queue `<flow>/<name>`; runs begin in the first one declared.
+        """Declare a stage, whose jobs are in the queue `<flow>/<name>`. Runs begin in the stage that is declared first.
 
-        *next*: the stages its jobs may go to: the first is the default, `Next` chooses another. *children*: the stages
-        in which children of its fan-outs may begin. The other options are as for `Worker.handler`; *fair* and *limits*
-        tell jobs apart by headers, which they have from the jobs before. Decorates the stage's handler, which takes a
-        `FlowJob`; a program that runs none needs only the call.
+        *next*: the stages its jobs may go to. The first is the default, and `Next` chooses another. *children*: the
+        stages in which children of its fan-outs may begin. The other options are as for `Worker.handler`. *fair* and
+        *limits* tell jobs apart by headers, which they have from the jobs before. It decorates the stage's handler,
+        which takes a `FlowJob`. A program that runs no handler needs only the call.
         """
         if not isinstance(name, str):
             refuse_bare("@flow.stage", "a name", name)

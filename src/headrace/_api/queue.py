@@ -1,4 +1,4 @@
-"""The base of `Queue` and `AsyncQueue`: arguments turned into operations and calls."""
+"""The base of `Queue` and `AsyncQueue`. It turns arguments into operations and calls."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class BaseLease(Guided, Unpicklable, Generic[Q, T]):
 
     @property
     def job(self) -> Job[T]:
-        """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`; it takes steps, as in a handler."""
+        """The job, with its `id`, `payload`, `headers`, `attempt` and `enqueued_at`. It takes steps as in a handler."""
         claim: Claim = self.claim
         return with_steps(claim.job, partial(self._queue._steps_of, claim))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     @property
     def token(self) -> int:
-        """A number that grows with every delivery of the job: for your own fencing (`… WHERE token < :token`)."""
+        """A number that grows with every delivery of the job. It is for your own fencing (`… WHERE token < ?`)."""
         return self.claim.token
 
     @property
@@ -90,7 +90,7 @@ _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 
 def last_progress(claims: Sequence[Claim]) -> Call[None] | None:
-    """Make the call that notes the progress of these jobs, before their leases end; `None` if all was sent."""
+    """Make the call that notes the progress of these jobs, before their leases end. Returns `None` if all was sent."""
     runs = [run for claim in claims if (run := run_of(claim.job)) is not None and run.progress is not None]
     return note_last(runs) if runs else None
 
@@ -103,7 +103,7 @@ def behind_progress(claims: Sequence[Claim], call: Call[R]) -> Call[R]:
 
 
 class BaseQueue(Guided, Connected):
-    """The base of both queues: settings, and arguments turned into operations and calls, with their spans."""
+    """The base of both queues. It has the settings, and turns arguments into operations and calls, with their spans."""
 
     _elsewhere = OF_QUEUES
     _receipt: type[BaseReceipt[Any]]  # of its colour

@@ -175,13 +175,13 @@ def as_completed(
     receipts: Iterable[AsyncReceipt[R]], timeout: float | timedelta | None = None
 ) -> AsyncIterator[AsyncReceipt[R]]: ...
 def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = None) -> Any:
-    """Yield receipts as their jobs end, in any way; for receipts of an `AsyncQueue`, the iterator is asynchronous.
+    """Yield receipts as their jobs end, in any way. For receipts of an `AsyncQueue`, the iterator is asynchronous.
 
     Jobs that have ended already come first. The `result()` of a yielded receipt sends nothing, and returns or raises at
     once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever). Receipts of several
     queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and ended.lua, part by part, at
-    first and every 5 seconds; in between only for ended jobs. The shards of a sharded queue are polled up to four times
-    a second, and for at most a tenth of the time.
+    first and every 5 seconds, and in between only for ended jobs. The shards of a sharded queue are polled up to four
+    times a second, and for at most a tenth of the time.
     """
     limit = checks.patience(timeout)
     trackers: dict[int, CompletionTracker] = {}

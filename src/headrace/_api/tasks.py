@@ -1,4 +1,4 @@
-"""The base of `Tasks` and `AsyncTasks`: functions whose calls are jobs, told apart by their names."""
+"""The base of `Tasks` and `AsyncTasks`. Tasks are functions whose calls are jobs. Their names tell them apart."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Register = Callable[["BaseTask[..., Any, Any]"], None]
 
 
 class BaseTask(Guided, Generic[P, R, C]):
-    """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
+    """A function whose calls are jobs. Calling it runs it, and `enqueue` makes a job of the call."""
 
     _elsewhere = OF_TASKS
 
@@ -94,8 +94,8 @@ class BaseTask(Guided, Generic[P, R, C]):
         full: Full | None = None,
         **conditions: Unpack[Conditions],
     ) -> Self:
-        """Return this task with options for its jobs: `welcome.options(delay=60).enqueue(…)`. They mean the same as for
-        `Queue.enqueue`.
+        """Return this task with options for its jobs, as in `welcome.options(delay=60).enqueue(…)`. They mean the same
+        as for `Queue.enqueue`.
         """
         if headers is not None and KIND in headers:
             raise ValueError(f"headers: {KIND!r} is the task's name")
@@ -116,7 +116,7 @@ class BaseTask(Guided, Generic[P, R, C]):
         return made
 
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[bytes]:
-        """Make the job of a call: for `enqueue_many`, and for `then=` in this queue's group.
+        """Make the job of a call. It serves `enqueue_many`, and `then=` in this queue's group.
 
         The arguments that the queue's `fair` and `limits` name are copied to its headers, unless `options` gave these.
         Raises `TypeError` for arguments that the function does not take.
@@ -150,7 +150,7 @@ K = TypeVar("K", bound=BaseTask[..., Any, Any])
 
 
 class BaseTasks(Guided):
-    """The base of both: tasks by their names, and the workers that run them."""
+    """The base of both colours. It has tasks by their names, and the workers that run them."""
 
     _elsewhere = OF_DECLARATIONS
 
@@ -315,7 +315,7 @@ def receipt_of(task: BaseTask[..., Any, Any], id: str) -> Any:
 
 
 def declared(queue: str, some: Sequence[BaseTasks]) -> Declared | None:
-    """Collect the schedules that tasks of *queue* declare; `None` if it has no tasks."""
+    """Collect the schedules that tasks of *queue* declare. Returns `None` if it has no tasks."""
     its = [tasks for tasks in some if tasks.queue.name == queue]
     return Declared([one for tasks in its for one in tasks._recurring]) if its else None
 

@@ -225,7 +225,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         persistent: bool = False,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
-        """Register a function that takes a `Job` of *queue*; its return value is the result (by the codec).
+        """Register a function that takes a `Job` of *queue*. Its return value is the job's result, which the codec
+        encodes.
 
         - *queue*: a name, or a queue, whose declaration it takes: name, codec, limits and all other options.
         - *concurrency*: how many run at once, by default 10 threads, or 100 tasks of an event loop. A `Worker` has one
@@ -233,13 +234,13 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         - *retry*: the policy for failures (`Retry`). By default there are 20 attempts, with exponential backoff and
           jitter from 1 s to 1 h, about eight hours in all. If only one of its `attempts` and *max_attempts* is given,
           both have that value.
-        - *deadline*: seconds a run may take. Then it counts as failed: an async handler is cancelled, a thread learns
-          it from `job.lost`. A handler can't extend it.
+        - *deadline*: seconds a run may take. Then it counts as failed. An async handler is cancelled, and a thread
+          learns it from `job.lost`. A handler can't extend it.
         - *kind*: only jobs whose header `kind` is this. A queue may have a handler for each kind, and one without for
-          all others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give
+          all others. Each has its own function, *retry* and *deadline*, while all other options are the queue's. Give
           them at one of its handlers.
-        - *grace*: seconds (300) for which a job is put back that no handler takes, before it is a dead letter; only
-          with *kind*.
+        - *grace*: seconds (300) for which a job is put back that no handler takes, before it is a dead letter. It is
+          only for *kind*.
         - *persistent*: a job does not end when the handler returns, but runs again, on one worker at a time. It has no
           *deadline*, no *max_attempts*, and no `attempts` or `stop` of a `Retry`.
         - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order, over all workers. A
@@ -300,7 +301,6 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         options: HandlerOptions | BatchOptions,
         kind: type,
     ) -> tuple[str, QueueSettings, Codec | None]:
-        """Return the name, the options and the codec of a handler's queue."""
         settings = QueueSettings.of(getattr(self, caller), options, kind)
         if isinstance(queue, str):
             return queue, settings, codec
@@ -321,7 +321,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
     def tasks(self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None) -> None:
         """Register all tasks of *tasks*, including tasks that it declares before this worker runs.
 
-        They share the queue, and *concurrency* slots, by their kind, which is their name: see `handler`. A job of a
+        They share the queue, and *concurrency* slots, by their kind, which is their name, as in `handler`. A job of a
         name that is no task here is put back for *grace* seconds (300), then dead-lettered.
         """
         if not isinstance(tasks, BaseTasks):
@@ -340,7 +340,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
 
         *engine*: of SQLAlchemy, for asyncio only with an `AsyncWorker`; in Django, an alias of a database. *poll*: as
         of `headrace.sql.Relay`, which says what it does. It ends when all handlers have ended. A database or server
-        that is away never ends the worker: that is logged (`relay_failed`), and tried again. The queue may be any; if
+        that is away never ends the worker. That is logged (`relay_failed`), and tried again. The queue may be any. If
         it names no server, it is on the worker's.
         """
         made = getattr(outbox, "relay", None)
@@ -353,7 +353,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             self._relays.append(relay)
 
     def flow(self, flow: Stages, *stages: str) -> None:
-        """Register the handlers of a flow's stages: of all stages with a handler, or of the named stages."""
+        """Register the handlers of a flow's stages. These are all stages with a handler, or the named stages."""
         if not isinstance(flow, Stages):
             raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
         ops = flow.ops

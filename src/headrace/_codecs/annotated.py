@@ -231,7 +231,6 @@ MAPPINGS: tuple[Any, ...] = (dict, abc.Mapping, abc.MutableMapping)
 
 
 def _sequence(origin: Any, item: TypeCodec) -> TypeCodec:
-    """Make the shape of a list, a set, or a tuple of any length."""
     made: Any = MADE_OF.get(origin, origin)
     accepted: Any = made if origin is made else (list, tuple)
     if made in BUILTIN_SETS:

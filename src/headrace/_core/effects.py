@@ -1,8 +1,8 @@
-"""Effects: the requests of `_core`'s generators to the drivers that run them.
+"""Effects are the requests of `_core`'s generators to the drivers that run them.
 
-A generator yields an effect: `yield Wake()`. If the effect has an answer, the generator receives it: `now = yield from
-Now()`. An error of an effect is thrown into the generator, at the `yield` that asked for it; it ends the generator
-unless that handles it. No IO here, no clock.
+A generator yields an effect, as in `yield Wake()`. If the effect has an answer, the generator receives it, as in `now =
+yield from Now()`. An error of an effect is thrown into the generator, at the `yield` that asked for it. It ends the
+generator unless that handles it. This module has no IO and no clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pub/Sub messages: the events in them, and the calls that wait for an event. Pure.
+"""The events in Pub/Sub messages, and the calls that wait for an event. It is pure.
 
-Pub/Sub delivers at most once, and only while a client is subscribed: so a call subscribes first, then reads the present
+Pub/Sub delivers at most once, and only while a client is subscribed. So a call subscribes first, then reads the present
 state, and reads again if the connection was lost meanwhile.
 """
 

@@ -1,4 +1,4 @@
-"""Settlements: the judgement of a handler's end, without a clock, and the operations that send it."""
+"""The judgement of a handler's end, without a clock, and the settlements and operations that follow from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
 @frozen
 class Settlement:
-    """The settlement of a delivered job: complete, release, retry, dead, or a step of its flow."""
+    """The settlement of a delivered job, which is complete, release, retry, dead, or a step of its flow."""
 
     kind: str
     claim: Claim
@@ -120,7 +120,7 @@ def asked_delay(delay: Any) -> float | datetime:
 
 
 def bounded_delay(delay: Any) -> float | datetime:
-    """Bring a delay into the range of the scripts: strategies may compute negative or infinite delays."""
+    """Bring a delay into the range of the scripts, because strategies may compute negative or infinite delays."""
     if isinstance(delay, bool) or not isinstance(delay, (int, float, timedelta, datetime)):
         raise TypeError(f"a delay must be seconds, a timedelta or a datetime, not {type(delay).__name__}")
     if isinstance(delay, datetime):
@@ -141,7 +141,7 @@ def patience(row: int) -> float:
 
 
 def interrupted(claim: Claim, error: BaseException) -> bool:
-    """Tell whether the job is not to blame: its handler was told to give up."""
+    """Tell whether the job is not to blame, because its handler was told to give up."""
     return bool(claim.job.lost) and not isinstance(error, Exception)
 
 
@@ -154,7 +154,7 @@ def ends_program(error: BaseException) -> bool:
 
 
 def released(claim: Claim) -> Settlement:
-    """Release to the front; after many releases in a row only after a pause, which grows."""
+    """Release to the front. After many releases in a row, the job waits for a pause, which grows."""
     # As many of the releases of the job's life as fit into the deliveries of this entry: a retry makes a new one.
     row = min(claim.token - claim.job.attempt, claim.count - 1) + 1
     delay = patience(row)
@@ -178,9 +178,9 @@ def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settle
 
 
 def returned_verdict(value: Any) -> BaseException | None:
-    """Return the verdict that a handler returned, as an instance or a class; `None` if *value* is a result.
+    """Return the verdict that a handler returned, as an instance or a class. Returns `None` if *value* is a result.
 
-    A coroutine or a generator is none: nothing of its body has run, so that is a `TypeError`.
+    A coroutine or a generator is no result. Nothing of its body has run, so that is a `TypeError`.
     """
     try:
         if isinstance(value, type) and issubclass(value, errors.Verdict):
@@ -224,7 +224,9 @@ def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -
 
 
 def ruled(policy: Retry, error: BaseException) -> BaseException:
-    """Apply the policy's `on`: return the verdict it has for the nearest base class of *error*, or *error* itself."""
+    """Apply the policy's `on`. Returns the verdict that it has for the nearest base class of *error*, or *error*
+    itself.
+    """
     rule: Any = next((policy.on[kind] for kind in type(error).__mro__ if kind in policy.on), None)
     if rule is None or isinstance(error, errors.Verdict):
         return error
@@ -252,9 +254,9 @@ def judge(
     anew: bool = False,
     stopping: bool = False,
 ) -> Settlement:
-    """Settle a job whose handler raised *error*; *stopping*: while its worker stops.
+    """Settle a job whose handler raised *error*. *stopping* is true while its worker stops.
 
-    *wait* is the default strategy; *keep* encodes a result, if it can; *anew* asks the strategies as after the first
+    *wait* is the default strategy. *keep* encodes a result, if it can. *anew* asks the strategies as after the first
     attempt.
     """
     if interrupted(claim, error) or (stopping and ends_program(error)):
@@ -287,7 +289,9 @@ def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: C
 
 
 def undecoded(claim: Claim, reason: str) -> Settlement:
-    """Settle a job whose payload does not decode: a dead letter, or later, where its codec asked for that."""
+    """Settle a job whose payload does not decode. It becomes a dead letter, or comes later if its codec asked
+    for that.
+    """
     if isinstance(reason, Postponed):
         try:
             return Settlement("retry", claim, delay=asked_delay(reason.delay), spend=0, reason=reason)
@@ -297,7 +301,7 @@ def undecoded(claim: Claim, reason: str) -> Settlement:
 
 
 def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = False) -> Settlement:
-    """Settle a job that no handler here takes: leave it to other workers until the grace period is over, and longer if
+    """Settle a job that no handler here takes. Leave it to other workers until the grace period is over, and longer if
     a live worker takes its kind (*elsewhere*).
     """
     job = claim.job
@@ -353,6 +357,6 @@ class SettlementBatch:
 
     @property
     def next_due(self) -> float | None:
-        """Return the seconds until the first of these jobs is due again; `None` if no job is delayed."""
+        """Return the seconds until the first of these jobs is due again. Returns `None` if no job is delayed."""
         some = [one for one in self.verdicts if one.kind == "retry" or (one.kind == "release" and one.delay)]
         return min((one.delay for one in some if isinstance(one.delay, float)), default=None)

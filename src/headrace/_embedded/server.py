@@ -1,5 +1,4 @@
-"""The private server of a directory, `url="embedded:./data"`. Nothing has to be installed or
-started.
+"""The private server of a directory, whose URL begins with `embedded`. Nothing has to be installed or started.
 
 All processes of this machine that name one directory share one server. Four lock files decide
 everything, because the kernel lets go of a lock (`flock`) however its holder ends:

@@ -328,8 +328,9 @@ class Durability:
 
     @classmethod
     def of(cls, value: object) -> Durability | None:
-        """Read "replicas:1", "fsync" or "replicas:1,fsync". Raises `ValueError` or `TypeError`
-        for anything else.
+        """Read a text such as `fsync`. Raises `ValueError` or `TypeError` for anything else.
+
+        The texts are "replicas:1", "fsync" and "replicas:1,fsync".
         """
         if value is None or isinstance(value, cls):
             return value

@@ -1,1 +1,1 @@
-"""The protocol on the wire: keys, scripts, operations as values, replies. No IO."""
+"""The protocol on the wire, without IO. It has keys, scripts, operations as values, and the readers of replies."""

@@ -30,7 +30,9 @@ def payload_of(ops: Ops, id: str, payload: Any) -> bytes:
 
 
 def ticket(ops: Ops, job: Job[bytes]) -> str | None:
-    """Return the name under which the codec keeps the payload of an undecoded job; `None` if it can't be read."""
+    """Return the name under which the codec keeps the payload of an undecoded job. Returns `None` if it can't
+    be read.
+    """
     kept = keeper(of_job(ops.bound, job.id))
     with suppress(CodecError):
         return None if kept is None else kept.ticket(job.payload)
@@ -72,9 +74,9 @@ def redrive(
     payload: bytes | None = None,
     ticket: str | None = None,
 ) -> Op[tuple[int, str]]:
-    """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the single wanted run
-    does that step, and all after it, again. *payload* replaces the payload of the single wanted job; *ticket*: the
-    old one's.
+    """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the single wanted run does
+    that step, and all after it, again. *payload* replaces the payload of the single wanted job. *ticket* is the ticket
+    of its old payload.
     """
     mended = b"" if payload is None else b"=" + payload
     args: list[Arg] = [cursor, REWRITES_PER_SCRIPT, from_step, mended, *map(wire_id, wanted)]
@@ -82,7 +84,7 @@ def redrive(
 
 
 def pause(ops: Ops, pause: bool) -> Op[bool]:
-    """Pause or resume the queue; false if it was in that state already."""
+    """Pause or resume the queue. The answer is false if it was in that state already."""
     return ops.op("pause", [int(pause)], bool)
 
 
@@ -117,7 +119,7 @@ def move(ops: Ops, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int,
 
 
 def repair(ops: Ops, place: str = "jobs", cursor: str = "-", *, dry: bool = False) -> Op[tuple[Repairs, str, str]]:
-    """Repair damage by foreign commands, a page at a time; or only count it, if *dry*."""
+    """Repair damage by foreign commands, a page at a time. With *dry*, only count it."""
     args: list[Arg] = [place, cursor, LOOKS_PER_SCRIPT, millis(ops.settings.lease), int(dry)]
     return ops.op("repair", args, replies.repairs)
 

@@ -1,4 +1,4 @@
-"""Waits for replicas and disk: the commands around a call, on its connection, and their answers.
+"""Waits for replicas and disk. They are commands around a call, on its connection, and their answers.
 
 `WAIT` and `WAITAOF` are about the writes of their own connection, so they follow the call in one round trip. A call
 that is answered from its record writes, too (lua/lib/record.lua), and so waits for the record. The recorded writes come
@@ -6,7 +6,7 @@ before it.
 
 `WAIT` counts replicas of the history in which it ends. A primary that is replaced during the wait, and then becomes
 primary again, has lost the write, but has replicas. So we read the replication id, which changes with each promotion,
-before the write and after the wait: both must be equal.
+before the write and after the wait. Both must be equal.
 
 A batch waits once, after its last part. This covers all parts, if the history is still the first part's.
 """

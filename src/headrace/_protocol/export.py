@@ -1,4 +1,6 @@
-"""The protocol as data, for clients in other languages: the scripts in full, fixed names, rules, limits, defaults."""
+"""The protocol as data, for clients in other languages. It has the scripts in full, fixed names, rules, limits and
+defaults.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ class Jobs:
         self._binding = codec if binds(codec) else None
 
     def job(self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0) -> tuple[Job, int, str]:
-        """Return the job, its token, and why it can't be decoded ('' if it can; if not, `payload` is raw bytes)."""
+        """Return the job, its token, and why it can't be decoded. The reason is '' if it can. If it can't, `payload` is
+        raw bytes.
+        """
         name = text(entry)
         headers: dict[str, str] = {}
         job_id = name

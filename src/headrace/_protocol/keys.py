@@ -28,7 +28,10 @@ ID_BYTES = 500
 
 @frozen
 class Keys:
-    """The keys of one queue: `<namespace>:{<group>}:<queue>:<part>`."""
+    """The keys of one queue.
+
+    A key is `<namespace>:{<group>}:<queue>:<part>`.
+    """
 
     queue: str
     group: str
@@ -47,7 +50,10 @@ class Keys:
         return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
 
     def at(self, shard: ShardRow) -> Keys:
-        """Return the keys of a shard, which has its own slot: `<namespace>:{<group>~<number>.<salt>}:…`."""
+        """Return the keys of a shard, which has its own slot.
+
+        They begin with `<namespace>:{<group>~<number>.<salt>}:`.
+        """
         tag = shard.tag(self.group)
         prefix = self.prefix.replace(f"{{{self.group}}}", f"{{{tag}}}", 1)
         return Keys(ShardedName.at(self.queue, shard.number), tag, prefix, shard)
@@ -134,8 +140,8 @@ def pattern(namespace: str) -> str:
 
 
 def queue_of(key: str) -> str | None:
-    """Return the queue to which *key* belongs, if the key shows that the queue exists: a stream, delayed jobs or
-    schedules.
+    """Return the queue to which *key* belongs, if the key is a stream, delayed jobs or schedules. Such a key shows that
+    the queue exists.
     """
     match = re.fullmatch(r"[^{]*:\{([^}]*)\}:([^:]+):(?:jobs|jobs:\d|delayed|schedules)", key)
     return match[2] if match and QUEUE.fullmatch(match[2]) else None

@@ -1,4 +1,4 @@
-"""An operation as a value: one script, its keys and arguments, and the decoder of its reply."""
+"""An operation as a value. It has one script, its keys and arguments, and the decoder of its reply."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FEW = 16  # arguments that are packed together with the head: joining two parts 
 
 
 def pack(command: Sequence[Arg]) -> bytes:
-    """Pack a command in wire format, in C; redis-py does this in Python for asyncio.
+    """Pack a command in wire format, in C. For asyncio, redis-py does this in Python.
 
-    Numbers become text here: hiredis calls their `repr`, and does not check whether that raises, as a signal handler
-    may (hiredis 3.5 then reads a null pointer, and Ctrl-C crashes the process).
+    Numbers become text here, because hiredis calls their `repr`, and does not check whether that raises, as a signal
+    handler may. hiredis 3.5 then reads a null pointer, and Ctrl-C crashes the process.
     """
     spelled = tuple([b"%d" % arg if isinstance(arg, int) else arg for arg in command])
     return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(spelled)
@@ -51,11 +51,11 @@ class TooLarge(ValueError):
 
 @frozen
 class Op(Generic[R_co]):
-    """One round trip as a value: nothing is sent until an executor runs it.
+    """One round trip as a value. Nothing is sent until an executor runs it.
 
-    A recorded script has `lane_prefix`: the executor adds the lane's key and the call number, and a repeated call is
+    A recorded script has `lane_prefix`. The executor adds the lane's key and the call number, and a repeated call is
     answered from the record of the first one. Other scripts are safe to repeat. To send an operation in your own
-    pipeline: `pipe.execute_command(*op.wire())`, and `op.decode(reply)` for its reply.
+    pipeline, call `pipe.execute_command(*op.wire())`, and `op.decode(reply)` for its reply.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Op(Generic[R_co]):
 
     @cached_property
     def body(self) -> memoryview:
-        """The arguments in wire format, packed early: the head (lane, call number) is known only when sending."""
+        """The arguments in wire format, packed early. The head (lane, call number) is known only when sending."""
         packed = pack(self.args)
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 

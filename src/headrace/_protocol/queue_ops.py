@@ -88,8 +88,8 @@ class Ops:
         join: Callable[[Sequence[Any]], Op[Any]] | None = None,
         priorities: int | None = None,
     ) -> Op[T]:
-        """Make the operation of one script. *extra*: keys after the fixed keys; *priorities*: levels, if not the
-        queue's.
+        """Make the operation of one script. *extra* are keys after the fixed keys. *priorities* is a number of levels
+        that differs from the queue's.
         """
         count = priorities or self.settings.priorities
         source, keys, levels, lane = self._shapes.get((name, count)) or self._shape(name, count)
@@ -110,7 +110,7 @@ class Ops:
 
     @property
     def number(self) -> int:
-        """The number of the shard that these operations reach; 0 in a queue that is not sharded."""
+        """The number of the shard that these operations reach. It is 0 in a queue that is not sharded."""
         return 0
 
     @property
@@ -232,10 +232,9 @@ class Ops:
     ) -> Op[Grant | None]:
         """Hand out up to *limit* jobs, at most `CLAIMS_PER_SCRIPT`, as claims of *kind*.
 
-        The jobs of *predecessor* go to the front. The answer `None` means that *worker* was declared dead.
-        `woken=2`: hand out jobs only if one woke a reader. *apart*: whether a
-        suspect may come, after other jobs or before (2). *fair*: the queue has
-        terms; *batch* jobs share their time, and with *same* all jobs are of one value.
+        The jobs of *predecessor* go to the front. The answer `None` means that *worker* was declared dead. `woken=2`:
+        hand out jobs only if one woke a reader. *apart*: whether a suspect may come, after other jobs or before (2).
+        *fair*: the queue has terms. *batch* jobs share their time, and with *same* all jobs are of one value.
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
@@ -259,11 +258,11 @@ class Ops:
         return [*args, *self.order()]
 
     def order(self) -> tuple[Arg, ...]:
-        """Return the order of keys as scripts take it; of a queue with terms the rate limits are among these."""
+        """Return the order of keys as scripts take it. In a queue with terms, the rate limits are among its terms."""
         return (KEY, 0, 1) if self.settings.ordered else ()
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
-        """Block until there may be something to lease: see `blocked_read`."""
+        """Block until there may be something to lease, by `blocked_read`."""
         return blocked_read((self.keys,), block, paused=paused)
 
     # -- settling ----------------------------------------------------------------------------------
@@ -276,7 +275,9 @@ class Ops:
         results: Mapping[str, bytes] | None = None,
         then: Sequence[NewJob[Any]] = (),
     ) -> Op[list[bool]]:
-        """Remove *claims*' jobs for good. *results* by entry; *then*: the follow-ups of a single claim."""
+        """Remove *claims*' jobs for good. *results* has results by entry. *then* has the follow-ups of a single
+        claim.
+        """
         if isinstance(then, NewJob) or not isinstance(then, Sequence):
             raise TypeError(f"then must be a list of NewJob objects, not {type(then).__name__}")
         if fenced is not None and not isinstance(fenced, bool):
@@ -326,11 +327,11 @@ class Ops:
         return self.complete(claims, fenced=False)
 
     def away(self, job: NewJob[Any]) -> str:  # noqa: ARG002 - one script reaches all that a plain queue's do
-        """Name a follow-up for the outbox, if it belongs to another shard; else ''."""
+        """Name a follow-up for the outbox, if it belongs to another shard. Returns '' for any other."""
         return ""
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
-        """Check a follow-up: its queue must be in this queue's group, which shares one hash slot."""
+        """Check a follow-up. Its queue must be in this queue's group, which shares one hash slot."""
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
         keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
@@ -368,8 +369,8 @@ class Ops:
     def retry(
         self, items: Sequence[tuple[Claim, Delay, int, str | Cause]], *, max_attempts: int | None = None
     ) -> Op[Verdicts]:
-        """Retry jobs of one worker. Each item: claim, delay, attempts spent (1, 0, or -1 to restore all), reason.
-        *max_attempts*: the queue's, or another limit; 0 for none.
+        """Retry jobs of one worker. Each item has a claim, a delay, the attempts spent (1, 0, or -1 to restore all),
+        and a reason. *max_attempts* is the queue's limit or another one, and 0 for none.
         """
         if max_attempts is not None:
             checks.count("max_attempts", max_attempts, least=0)
@@ -382,7 +383,7 @@ class Ops:
         return self.op("retry", args, replies.verdicts([(claim, reason) for claim, _, _, reason in items], 2))
 
     def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[Verdicts]:
-        """Make dead letters of jobs of one worker. Each item: claim and reason."""
+        """Make dead letters of jobs of one worker. Each item has a claim and a reason."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
             args += (claim.entry, claim.count, self._cause(claim, reason))
@@ -394,14 +395,16 @@ class Ops:
     # -- a worker's life -----------------------------------------------------------------------------
 
     def beat(self, worker: str, timeout: float, *, register: bool = False, kinds: Sequence[str] = ()) -> Op[bool]:
-        """Tell the server that *worker* is alive; `False`: it was declared dead. *kinds*: of jobs with a handler."""
+        """Tell the server that *worker* is alive. The answer is `False` if it was declared dead. *kinds* names the
+        kinds of jobs with a handler.
+        """
         args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register), *kinds]
         return self.op("beat", args, bool)
 
     def register(
         self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False, kinds: Sequence[str] = ()
     ) -> Op[Entered]:
-        """Register *worker* under *name*, which may be taken. *kinds*: the kinds of jobs that it has handlers for.
+        """Register *worker* under *name*, which may be taken. *kinds* names the kinds of jobs that it has handlers for.
 
         *seen*: `other` of the last answer, or ''. With *decide*, workers in *seen* without a heartbeat since then count
         as dead.
@@ -411,9 +414,10 @@ class Ops:
         return self.op("register", args, replies.entered)
 
     def declaration(self) -> dict[str, str]:
-        """Return the declaration of one user: the codec, and the options that it gives and all users must agree on.
+        """Return the declaration of one user. It has the codec, and the options that it gives and all users must agree
+        on.
 
-        Plain bytes declare no codec: a program that sends or takes them decodes nothing.
+        Plain bytes declare no codec, because a program that sends or takes them decodes nothing.
         """
         if type(self.codec) is BytesCodec:
             return self.settings.declared()
@@ -430,7 +434,9 @@ class Ops:
         return self.op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
-        """Return jobs of dead workers and expired leases; promote due jobs; at most `CLAIMS_PER_SCRIPT` of each."""
+        """Return jobs of dead workers and expired leases, and promote due jobs. It takes at most `CLAIMS_PER_SCRIPT` of
+        each.
+        """
         s = self.settings
         args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), CLAIMS_PER_SCRIPT, millis(s.ageing or 0)]
         return self.op("reclaim", args, replies.reclaimed)
@@ -438,7 +444,7 @@ class Ops:
     def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
         """Release the jobs of *worker* and end its registration. '1' in the answer asks for another call.
 
-        *idle*: only if the worker holds no job; '1' then says that it stays registered.
+        *idle*: only if the worker holds no job. '1' then says that it stays registered.
         """
         return self.op("leave", [worker, CLAIMS_PER_SCRIPT, int(idle)], replies.moved)
 
@@ -463,9 +469,9 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
 
 
 def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
-    """Read wake-ups that no lease call has taken: their reader may have died, or may hang.
+    """Read wake-ups that no lease call has taken. Their reader may have died, or may hang.
 
-    This raises the entry's delivery count, which does not matter: the lease sets the count that matters.
+    This raises the entry's delivery count, which does not matter, because the lease sets the count that matters.
     """
     streams = [keys.key(key) for key in ("jobs", "wake") for keys in queues]
     return ("XREADGROUP", "GROUP", GROUP, IDLE, "COUNT", 1, "STREAMS", *streams, *["0"] * len(streams))

@@ -44,8 +44,8 @@ class Died:
 
 
 class Verdicts(list[bool]):
-    """One bool per job to settle. *letters*: new dead letters, each with its queue, by their positions in this list, or
-    by -1, -2, … if other jobs died because of the settlement.
+    """One bool per job to settle. `letters` has new dead letters, each with its queue, by their positions in this list.
+    Other jobs that died because of the settlement have the positions -1, -2, ….
     """
 
     letters: Mapping[int, tuple[str, Died]] = MappingProxyType({})
@@ -53,13 +53,13 @@ class Verdicts(list[bool]):
 
 @frozen
 class Grant:
-    """The answer to a lease call: the claims, jobs that do not decode, and when the next delayed job is due.
+    """The answer to a lease call. It has the claims, jobs that do not decode, and when the next delayed job is due.
 
-    *healed*: the consumer group was missing and was created. *paused*: the queue is paused, a rate limit admits
-    nothing before `next_due`, or a caller without a worker holds a suspect. *now*: the server's clock, in seconds.
-    *levels*: the queue's number of levels, if the worker knows fewer. *died*: jobs without attempts left. *unread*:
-    of a queue with terms, its look at new jobs did not reach their end. *structure*: of its terms, '' for none.
-    *elsewhere*: nothing was handed out: the queue has terms and the call was for one without, or the other way round.
+    *healed*: the consumer group was missing and was created. *paused*: the queue is paused, a rate limit admits nothing
+    before `next_due`, or a caller without a worker holds a suspect. *now*: the server's clock, in seconds. *levels*:
+    the queue's number of levels, if the worker knows fewer. *died*: jobs without attempts left. *unread*: of a queue
+    with terms, its look at new jobs did not reach their end. *structure*: of its terms, '' for none. *elsewhere*:
+    nothing was handed out, because the queue has terms and the call was for one without, or the other way round.
     """
 
     claims: Sequence[Claim]
@@ -88,7 +88,9 @@ class Declaration:
     others: Mapping[str, str]
 
     def differences(self, queue: str, ours: Mapping[str, str], *, serving: bool) -> list[str]:
-        """Describe each option of *queue* that others declared differently from *ours*. *serving*: we are a worker."""
+        """Describe each option of *queue* that others declared differently from *ours*. *serving* is true for a
+        worker.
+        """
         counts = "this one counts now" if serving else "theirs counts"
         return [
             f"queue {queue!r}: {name} is {ours.get(name)} here, and {theirs} as others declare it; {counts} "
@@ -256,8 +258,8 @@ def moved(reply: Any) -> tuple[int, str]:
 
 
 def redriven(from_step: str, codec: Codec[Any], ticket: str | None) -> Callable[[Any], tuple[int, str]]:
-    """Return the decoder of a redrive. It raises `ValueError` for a run without the step *from_step*. It deletes the
-    payload that was replaced, if the codec stores it outside of Redis: by its *ticket*.
+    """Return the decoder of a redrive. It raises `ValueError` for a run without the step *from_step*. If the codec
+    stores the replaced payload outside of Redis, it deletes that by its *ticket*.
     """
     kept = None if ticket is None else keeper(codec)
 

@@ -1,15 +1,15 @@
-"""Loader of a `.lua` file with the fragments it needs. Its header is its signature: the names of its keys and
+"""The loader of a `.lua` file with the fragments it needs. Its header is its signature, with the names of its keys and
 arguments.
 
 A script's header is its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of its body (`local
 lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `jobs (stream)`, and `levels...` is a
 list of any length. An argument is a string, a whole number (`ttl int`), a number from 1 to 1,000 (`limit count`), or
-true for '1' (`woken flag`). `items...` is any number of arguments; its local has the index in ARGV of the first one.
+true for '1' (`woken flag`). `items...` is any number of arguments. Its local has the index in ARGV of the first one.
 
 Fragments are put before the body, or in its middle where they are included there. To define their functions takes a few
 µs, which calls that end earlier save.
 
-A feature is a fragment of `lua/features/`, and owns its keys: its header names them. Keys that belong together have one
+A feature is a fragment of `lua/features/`, and owns its keys. Its header names them. Keys that belong together have one
 owner, so that a script's header names at most eight of its own. A file that reads keys of a feature says `-- @feature
 NAME`, or `-- @include NAME` to call the feature's functions as well. The loader appends those keys of the features that
 the script or its fragments use to the script's own, in the order of `FEATURES`, before a list of any length.
@@ -78,7 +78,7 @@ class Header:
         return [name for name, _ in self.typed_args()]
 
     def typed_args(self) -> list[tuple[str, str]]:
-        """Return (name, type) of the arguments; the type is '', 'int', 'count' or 'flag'."""
+        """Return (name, type) of the arguments. The type is '', 'int', 'count' or 'flag'."""
         pairs = [argument.partition(" ") for argument in _listed(self.sections["ARGV"])]
         return [(name, kind) for name, _, kind in pairs]
 
@@ -164,7 +164,7 @@ def _listed(section: str) -> list[str]:
 
 
 def _words(body: str) -> set[str]:
-    """Return the words of a body that may be keys: no field, and no local that it makes."""
+    """Return the words of a body that may be keys. Fields are left out, and so are locals that it makes."""
     code = _TEXTS.sub("", body)
     names = re.findall(r"\b(?:local|for) ([\w, ]+)|\bfunction\b[ \w.]*\(([\w, ]*)\)", code)
     made = {name.strip() for pair in names for name in ",".join(pair).split(",")}
@@ -201,14 +201,16 @@ def _fragment(name: str) -> str:
 
 
 def _calls(line: re.Match[str]) -> str:
-    """Make the calls of a hook: of each feature that has it, in a queue with the key that its header names."""
+    """Make the calls of a hook. Each feature that has the hook gets one, in a queue with the key that its
+    header names.
+    """
     indent, hook, arguments = line.groups()
     found = [(function, key) for name in FEATURES for its, function, key in hooks(name) if its == hook]
     return "".join(f"{indent}if q.{key} then {function}{arguments} end\n" for function, key in found)
 
 
 def _includes(text: str) -> list[str]:
-    """Return the fragments that a fragment includes: those of the features whose hooks it calls come first."""
+    """Return the fragments that a fragment includes. Fragments of the features whose hooks it calls come first."""
     called = {hook for _, hook, _ in _HOOKS.findall(text)}
     return [
         *(name for name in FEATURES if called and called & {hook for hook, _, _ in hooks(name)}),

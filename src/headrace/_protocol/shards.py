@@ -1,4 +1,4 @@
-"""The operations of sharded queues: on each shard, and on the table. Pure."""
+"""The operations of sharded queues, on each shard and on the table. They are pure."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def table(
     *,
     note: bool = True,
 ) -> Op[dict[str, str]]:
-    """Read the table of shards, and *note* in it that this queue is used. With *rows*, first replace version *known* of
-    the table (`None`: a missing table), if it notes *queues* queues.
+    """Read the table of shards, and *note* in it that this queue is used. With *rows*, first replace the table's
+    version *known*, if it notes *queues* queues. *known* is `None` for a missing table.
     """
     args: list[Arg] = [
         keys.queue if note else "",
@@ -92,8 +92,8 @@ def shard_config(reply: Any) -> ShardConfig:
 
 @frozen
 class Drained:
-    """The seconds for which a queue has been empty in a shard (`None`: it is not empty), the number of jobs in line,
-    and the shard's totals.
+    """The answer of a sealed shard about a queue. `seconds` is how long the queue has been empty there, or `None` if it
+    is not empty. `entries` is the number of jobs in line. `totals` are the shard's totals.
     """
 
     seconds: float | None
@@ -179,7 +179,7 @@ class ShardOps(BaseShardOps):
         return self.op("inherit", list(fields), int)
 
     def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str, Sequence[bytes | str]] | None]:
-        """Suspend a schedule that another shard takes over. The answer: its next tick in ms, its stored data, and the
+        """Suspend a schedule that another shard takes over. The answer is its next tick in ms, its stored data, and the
         sets of declared schedules that contain it.
         """
         return self.op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1], reply[2:]) if reply else None)

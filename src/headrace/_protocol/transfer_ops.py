@@ -1,4 +1,4 @@
-"""The transfer of jobs from one shard to another: the outbox of a shard, and the operations on it. Pure."""
+"""The transfer of jobs from one shard to another. Here are the outbox of a shard, and the pure operations on it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ class Pending:
 
 @frozen
 class Accepted:
-    """The answer of a shard: whether it has the jobs, its time in ms, the number of its node's replicas (-1: none now,
-    but one lately), and the positions of jobs that it lacks and refuses, as it is sealed.
+    """The answer of a shard. `taken` tells whether it has the jobs, and `now` is its time in ms. `replicas` is the
+    number of its node's replicas, or -1 if there is none now, but was one lately. `refused` has the positions of jobs
+    that it lacks and refuses, as it is sealed.
     """
 
     taken: bool
@@ -112,7 +113,7 @@ def hand(
 
 
 def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
-    """Add jobs to the shard of *ops*, each once. *since*: a time of that shard from before the jobs were read."""
+    """Add jobs to the shard of *ops*, each once. *since* is a time of that shard from before the jobs were read."""
     args: list[Arg] = [since]
     for intent in intents:
         args += (intent.nonce, *intent.args)

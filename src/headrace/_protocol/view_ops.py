@@ -50,9 +50,9 @@ def about(ops: Ops) -> Op[About]:
 
 @frozen
 class Signs:
-    """Signs of trouble of a queue: dead `letters` of late, and how many of them were `unhandled`, as no worker had a
-    handler for their kind; `more` if there are more letters; how many jobs a rate limit holds back (`held`); and the
-    `kinds` of the next jobs that no live worker has a handler for.
+    """Signs of trouble of a queue. `letters` is the number of dead letters of late, and `more` tells whether there are
+    more. No worker had a handler for the kind of `unhandled` of them. A rate limit holds back `held` jobs. No live
+    worker has a handler for the `kinds` of the next jobs.
     """
 
     letters: int = 0
@@ -111,8 +111,8 @@ def listing(
     newest: bool = False,
     wanted: Sequence[Arg] = (),
 ) -> Op[Page]:
-    """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended. *newest*: dead and
-    ended jobs come newest first. *wanted*: a value, of which the waiting jobs are listed.
+    """List a page of the jobs in *state*, which is waiting, running, delayed, blocked, dead or ended. With *newest*,
+    dead and ended jobs come newest first. *wanted* is a value, of which the waiting jobs are listed.
     """
     limit = checks.count("limit", limit, most=JOBS_PER_SCRIPT)
     return ops.op("list", [state, cursor, limit, int(newest), *wanted], ops.decoder.page)
@@ -130,7 +130,9 @@ def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str
 
 
 def position(ops: Ops, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
-    """Count the jobs in front of a waiting job (-1: it does not wait), and return the cursor to continue from."""
+    """Count the jobs in front of a waiting job, and return the cursor to continue from. The count is -1 if the job does
+    not wait.
+    """
     return ops.op("position", [wire_id(name), limit, cursor], replies.moved)
 
 
@@ -140,7 +142,7 @@ def workers(ops: Ops) -> Op[list[WorkerState]]:
 
 
 def known_kinds(ops: Ops) -> Op[frozenset[str]]:
-    """Ask for the kinds of jobs that live workers have handlers for; '' if a worker takes all kinds."""
+    """Ask for the kinds of jobs that live workers have handlers for. The answer is '' if a worker takes all kinds."""
     return ops.op("workers", [], replies.known_kinds)
 
 

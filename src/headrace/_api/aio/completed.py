@@ -15,10 +15,10 @@ from headrace._net.aio.waiters import AsyncWaiters
 
 
 class Wakeup(Event):
-    """An event that several waiters share: only `answer` clears it."""
+    """An event that several waiters share. Only `answer` clears it."""
 
     def clear(self) -> None:
-        """Do nothing: others may not have refreshed yet."""
+        """Do nothing, because other waiters may not have refreshed yet."""
 
     def answer(self) -> None:
         """Clear it, before all refresh."""

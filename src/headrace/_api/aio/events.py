@@ -22,7 +22,9 @@ from headrace._protocol.shards import WholeOps
 
 
 class AsyncEventStream:
-    """The events of a queue as they happen: an asynchronous iterator, and context manager that subscribes on entry."""
+    """The events of a queue as they happen. It is an asynchronous iterator, and a context manager that subscribes on
+    entry.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class AsyncEventStream:
             await sleep(pause)
 
     async def close(self) -> None:
-        """Close the connection; the iteration ends."""
+        """Close the connection. The iteration ends."""
         self._over = True
         await self._subscription.close()
 

@@ -1,4 +1,4 @@
-"""`AsyncLease`: it has the methods of `AsyncQueue`, for one job."""
+"""`AsyncLease` has the methods of `AsyncQueue`, for one job."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
     ) -> bool:  # fmt: skip
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
-        Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script; follow-ups for other shards are sent on from there.
-        *fenced*: only the present holder wins; `None`: as the queue says. complete.lua, O(1).
+        For that caller only, *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
+        enqueued (in queues of the same group), in the same script. Follow-ups for other shards are sent on from there.
+        *fenced*: only the present holder wins. `None` does as the queue says. complete.lua, O(1).
         """
         return await self._queue.complete(self, result, then, fenced, timeout=timeout, durable=durable)
 
     async def release(self, *, timeout: Timeout = None) -> bool:
-        """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
+        """Give the job back untouched, to the front. No attempt is spent. Returns `False` if the lease was lost.
+        release.lua.
+        """
         return await self._queue.release(self, timeout=timeout)
 
     async def retry(self, delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None) -> bool:
-        """Try the job again later: to the back, or after *delay* (seconds, `timedelta`, aware `datetime`).
+        """Try the job again later, at the back of the queue or after *delay* (seconds, `timedelta`, aware `datetime`).
 
-        An attempt is spent; after the last one the job is a dead letter. *reason*: a text, or the exception, which is
-        described. `False`: the lease was lost. retry.lua.
+        An attempt is spent. After the last one the job is a dead letter. *reason*: a text, or the exception, which is
+        described. Returns `False` if the lease was lost. retry.lua.
         """
         return await self._queue.retry(self, delay, reason, timeout=timeout)
 
     async def dead_letter(self, reason: str | BaseException, *, timeout: Timeout = None) -> bool:
-        """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
-        was lost. dead_letter.lua.
+        """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. Returns `False` if
+        the lease was lost. dead_letter.lua.
         """
         return await self._queue.dead_letter(self, reason, timeout=timeout)
 
     async def renew(self, duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
-        """Renew the lease from now on, for *duration* seconds or for its last duration. `False`: another worker has it,
-        or the job is gone. renew.lua.
+        """Renew the lease from now on, for *duration* seconds or for its last duration. Returns `False` if another
+        worker has it, or the job is gone. renew.lua.
         """
         return await self._queue.renew(self, duration, timeout=timeout)

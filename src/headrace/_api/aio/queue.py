@@ -72,7 +72,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     - *limits*: how many jobs may be leased at a time, `Limit(5, key="tenant")` for each value of a header, `Limit(50)`
       in all.
 
-    `ops` makes operations as values, for transactions of yours: see `docs/how-to/enqueue-in-a-transaction.md`.
+    `ops` makes operations as values, for transactions of yours. See `docs/how-to/enqueue-in-a-transaction.md`.
 
     For one event loop.
     """
@@ -100,7 +100,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
     @property
     def admin(self) -> AsyncAdmin[T]:
-        """The verbs of operators: `queue.admin.pause()`, `queue.admin.dead()`, `queue.admin.reshard(12)`."""
+        """The verbs of operators, such as `queue.admin.pause()`, `queue.admin.dead()` and `queue.admin.reshard(12)`."""
         return AsyncAdmin(self)
 
     @cached_property
@@ -128,21 +128,21 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
         **conditions: Unpack[Conditions],
     ) -> AsyncReceipt:  # fmt: skip
-        """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
+        """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`), on the server's clock.
 
-        With *id*, a job of that id that is waiting, running or delayed is left as it is: `added=False`. *if_exists*
-        decides otherwise for a job that has not begun: `Debounce(seconds)` puts it off, `Replace()` gives it this
-        payload, `Throttle(seconds)` drops later jobs. The receipt's `outcome` says which. *unique_for*: seconds, or a
-        `timedelta`, for which the id stays taken after its job was completed.
+        With *id*, a job of that id that is waiting, running or delayed is left as it is, and the receipt has
+        `added=False`. *if_exists* decides otherwise for a job that has not begun: `Debounce(seconds)` puts it off,
+        `Replace()` gives it this payload, `Throttle(seconds)` drops later jobs. The receipt's `outcome` says which.
+        *unique_for*: seconds, or a `timedelta`, for which the id stays taken after its job was completed.
 
         A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
-        `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.
-        *key*: a text shared by jobs that belong together: `job.key`; a sharded queue keeps them in one shard.
-        *cost*: in a queue with `fair=` the job counts as so many jobs of mean run time, and is not measured.
-        *durable*: where the write must be before the call returns, `replicas:1`, `fsync` or `replicas:1,fsync`;
-        default: as the queue's. Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in
-        the queue. One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue,
-        enqueue_if.lua.
+        `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most. It is the queue's, if not
+        given. *key*: a text shared by jobs that belong together, which is their `job.key`. A sharded queue keeps them
+        in one shard. *cost*: in a queue with `fair=` the job counts as so many jobs of mean run time, and is not
+        measured. *durable*: where the write must be before the call returns, `replicas:1`, `fsync` or
+        `replicas:1,fsync`. By default it is the queue's. Raises `NotDurable` with the receipt if the write is not there
+        after two seconds. The job is in the queue then. One script, O(1). It is enqueue.lua, or with any of these, or
+        with `max_waiting` or `unique_for` of the queue, enqueue_if.lua.
         """
         job = self._job(payload, id, headers, delay, priority, key, cost, **conditions)
         short = timeout is None and full is None and durable is None and not conditions
@@ -169,15 +169,15 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None,
         full: Full | None = None, durable: str | None = None,
     ) -> list[AsyncReceipt]:  # fmt: skip
-        """Add payloads or `NewJob`s, any number; return a receipt each, in order.
+        """Add any number of payloads or `NewJob`s. Returns a receipt for each, in order.
 
-        All are checked first: a bad one means that nothing was sent. Then they go in parts of bounded size, each
-        atomic. If a part fails, the parts before it are in the queue, the later parts are not, and the error's
-        `receipts` are for the earlier parts. If the jobs have ids, the whole call can be repeated. One script a part,
-        1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one for
-        all. If the queue has `max_waiting`, a part is a tenth of that at most, and a part is added whole, or not at all
-        if there is no room: *full* decides, as for `enqueue`. Conditions are set in each `NewJob`. *durable* is as for
-        `enqueue`: the call waits once, after the last part, or after each part if there are conditions. In a sharded
+        All are checked first, and if one is bad, nothing is sent. Then they go in parts of bounded size, each atomic.
+        If a part fails, the parts before it are in the queue, the later parts are not, and the error's `receipts` are
+        for the earlier parts. If the jobs have ids, the whole call can be repeated. One script a part, 1.5-2 µs of
+        server time per job. *trace_each*: if there is tracing, make a span for each job, not only one for all. If the
+        queue has `max_waiting`, a part is a tenth of that at most, and a part is added whole, or not at all. If there
+        is no room, *full* decides, as for `enqueue`. Conditions are set in each `NewJob`. *durable* is as for
+        `enqueue`. The call waits once, after the last part, or after each part if there are conditions. In a sharded
         queue each part goes to one shard, and the error's `receipts` are for all jobs, `None` for each job that may be
         missing.
         """
@@ -200,14 +200,14 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         self, jobs: Stream[Any], progress: Callable[[int], object] | None = None, *,
         timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
     ) -> int:  # fmt: skip
-        """Add payloads or `NewJob`s, any number, as they come; return how many.
+        """Add any number of payloads or `NewJob`s, as they come. Returns their number.
 
-        It uses bounded memory: it works like `enqueue_many` of a bounded number of jobs at a time. *progress* is
-        called after each part, with the number of enqueued jobs. Raises `StreamStopped` from the error that ended it
-        early, also an error of the iterable: its `position` says how many jobs from the start are surely in, so that
-        a repetition may skip them. Give jobs ids, and it may repeat some. *timeout* bounds each part, but not the
-        iterable's own time. With `full="block"`, a full queue holds the stream back for *timeout* at most. *jobs*
-        may be asynchronous.
+        It uses bounded memory, because it works like `enqueue_many` of a bounded number of jobs at a time. *progress*
+        is called after each part, with the number of enqueued jobs. Raises `StreamStopped` from the error that ended it
+        early, also an error of the iterable. Its `position` says how many jobs from the start are surely in, so that a
+        repetition may skip them. If the jobs have ids, a repetition may also repeat some. *timeout* bounds each part,
+        but not the iterable's own time. With `full="block"`, a full queue holds the stream back for *timeout* at most.
+        *jobs* may be asynchronous.
         """
         buffer = BatchBuffer(progress)
         try:
@@ -229,11 +229,12 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
     ) -> AsyncLease[T] | None:  # fmt: skip
-        """Lease the next job; `None` if there is none within *block* seconds (0: do not wait; `None`: for ever).
+        """Lease the next job. Returns `None` if there is none within *block* seconds. 0 does not wait, and `None` waits
+        for ever.
 
         *duration*: seconds of this lease. *at_most_once*: complete the job before handing it out. Jobs that do not
-        decode go to the dead letters on the way. Also reclaims and promotes due jobs, at most once a second. One script
-        (lease.lua); while waiting, one `XREADGROUP … BLOCK` a second.
+        decode go to the dead letters on the way. The call also reclaims jobs and promotes due jobs, at most once a
+        second. One script (lease.lua). While it waits, one `XREADGROUP … BLOCK` a second.
         """
         leases = await self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
         return leases[0] if leases else None
@@ -242,7 +243,9 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
     ) -> list[AsyncLease[T]]:  # fmt: skip
-        """Like `lease`, up to *n* jobs: wait for the first, then take all that are available. 1.5-2.5 µs a job."""
+        """Lease up to *n* jobs, as `lease` does. It waits for the first, then takes all that are available. 1.5-2.5 µs
+        a job.
+        """
         claims = await self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
             if at_most_once:
@@ -265,11 +268,11 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     ) -> bool:
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
-        Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script; follow-ups for other shards are sent on from there.
-        Follow-ups are at most 1,000 jobs and about 1 MiB in all, or one of any size; more are a `ValueError`.
-        *fenced*: only the present holder wins. *durable* as for `enqueue`: `NotDurable` means that it is done, and its
-        `answers` say how. One script (complete.lua), O(1).
+        For that caller only, *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
+        enqueued (in queues of the same group), in the same script. Follow-ups for other shards are sent on from there.
+        Follow-ups are at most 1,000 jobs and about 1 MiB in all, or one of any size. More are a `ValueError`. *fenced*:
+        only the present holder wins. *durable* is as for `enqueue`. `NotDurable` means that the job is complete, and
+        its `answers` has the value that the call would have returned. One script (complete.lua), O(1).
         """
         completing = self._complete(lease, result, then, fenced, durable)
         if (noting := last_progress([lease.claim])) is not None:
@@ -283,15 +286,17 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         self, leases: Sequence[AsyncLease[T]], results: Sequence[Any] | Mapping[str, Any] | None = None,
         fenced: bool | None = None, *, timeout: Timeout = None, durable: str | None = None,
     ) -> list[bool]:  # fmt: skip
-        """Like `complete`, for each lease; return a bool each, in order.
+        """Complete the job of each lease, as `complete` does. Returns a bool for each, in order.
 
-        *results*: as many as leases, in their order, or some by the ids of the jobs; `None` is no result. All are
+        *results*: as many as leases, in their order, or some by the ids of the jobs. `None` is no result. All are
         encoded before anything is sent. complete.lua, part by part, 2-3.5 µs a job, with a result 3-6 µs more.
         """
         return await self._drive(*self._complete_many(leases, results, fenced, durable), timeout)
 
     async def release(self, lease: AsyncLease[T], *, timeout: Timeout = None) -> bool:
-        """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
+        """Give the job back untouched, to the front. No attempt is spent. Returns `False` if the lease was lost.
+        release.lua.
+        """
         releasing = self._settle(lambda ops, claim: ops.release([claim]), lease)
         if (noting := last_progress([lease.claim])) is not None:
             await self._drive(noting, None, timeout)
@@ -300,10 +305,11 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def retry(
         self, lease: AsyncLease[T], delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None
     ) -> bool:
-        """Try the job again later: to the back, or after *delay*. `False`: the lease was lost. retry.lua.
+        """Try the job again later, at the back of the queue or after *delay*. Returns `False` if the lease was lost.
+        retry.lua.
 
-        An attempt is spent; after the last one the job goes to the dead letters with *reason*, and until then the first
-        500 bytes of it are shown by `find`, `waiting` and `delayed`. An exception for a *reason* is described, and its
+        An attempt is spent. After the last one the job goes to the dead letters with *reason*. Until then `find`,
+        `waiting` and `delayed` show the first 500 bytes of it. An exception for a *reason* is described, and its
         traceback kept, too, if the queue keeps `tracebacks`.
         """
         cause = self._cause(reason)
@@ -311,8 +317,8 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         return (await self._drive(*settling, timeout))[0]
 
     async def dead_letter(self, lease: AsyncLease[T], reason: str | BaseException, *, timeout: Timeout = None) -> bool:
-        """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. `False`: the lease
-        was lost. dead_letter.lua.
+        """Take the job out of the queue for good, and keep it with *reason*, a text or an exception. Returns `False` if
+        the lease was lost. dead_letter.lua.
         """
         cause = self._cause(reason)
         settling = self._ending(lambda ops, claim: ops.dead_letter([(claim, cause)]), lease)
@@ -321,7 +327,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def renew(
         self, lease: AsyncLease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None
     ) -> bool:
-        """Renew the lease from now on. `False`: another worker has it, or the job is gone. renew.lua."""
+        """Renew the lease from now on. Returns `False` if another worker has it, or the job is gone. renew.lua."""
         return (await self._run(self._renew(lease, duration), None, timeout))[0]
 
     def keeping(
@@ -331,12 +337,12 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         heartbeat: float | timedelta = 2.0,
         timeout: float | timedelta = 10.0,
     ) -> AsyncKept:
-        """Keep leases while a program works on their jobs: `async with queue.keeping(leases):`.
+        """Keep leases while a program works on their jobs, in a block `async with queue.keeping(leases)`.
 
         *leases*: a list or a set. It is read at each beat, so it may grow and shrink meanwhile. Each lease is renewed
-        after a third of its time; `lease.job.lost` is true for a lost one. *heartbeat*: the most seconds between two
-        beats. *timeout*: seconds without a beat after which all leases of this queue go to others; so a program that
-        hangs for as long loses them. Errors are logged, and do not end it. A round trip each time (beat.lua,
+        after a third of its time. `lease.job.lost` is true for a lost one. *heartbeat*: the most seconds between two
+        beats. *timeout*: seconds without a beat after which all leases of this queue go to others. So a program that
+        hangs for as long loses them. Errors are logged, and do not end it. Each beat is a round trip (beat.lua,
         renew.lua).
         """
         return AsyncKept(self._keeping(leases, heartbeat, timeout), self._drive, self.name)
@@ -346,14 +352,14 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     @overload
     async def result(self, id: str, timeout: float | timedelta | None = 0.0) -> Any: ...
     async def result(self, id: str, timeout: float | timedelta | None = 0.0) -> Any:
-        """Return the result that the job's completion kept, decoded by the queue's codec (bytes without one), waiting
-        up to *timeout* seconds for its end (0: look once; `None`: for ever).
+        """Return the result that the job's completion kept, decoded by the queue's codec (bytes without one). Waits up
+        to *timeout* seconds for the job's end. 0 looks once, and `None` waits for ever.
 
-        `None`: the job was completed without a result, or nothing is known of this id. A call with a *timeout* waits
-        for an unknown id, as its job may still be enqueued. Raises `JobFailed` as soon as the job is dead, cancelled or
-        deleted, `TimeoutError` if it has not ended in time, `CodecError` if the codec can't read the result. All
-        waiting calls share one subscription. result.lua, find.lua if there is none, and both every 5 seconds while
-        waiting.
+        Returns `None` if the job was completed without a result, or nothing is known of this id. A call with a
+        *timeout* waits for an unknown id, as its job may still be enqueued. Raises `JobFailed` as soon as the job is
+        dead, cancelled or deleted, `TimeoutError` if it has not ended in time, `CodecError` if the codec can't read the
+        result. All waiting calls share one subscription. result.lua, find.lua if there is none, and both every 5
+        seconds while waiting.
         """
         return await self._drive(self._result(id, timeout))
 
@@ -364,17 +370,17 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     @overload
     async def results(self, ids: Iterable[str], timeout: float | timedelta | None = 0.0) -> dict[str, Any]: ...
     async def results(self, ids: Iterable[str], timeout: float | timedelta | None = 0.0) -> dict[str, Any]:
-        """Return the available results of any number of jobs, by id, decoded; wait up to *timeout* seconds for the
-        others (0: look once; `None`: until all have ended).
+        """Return the available results of any number of jobs, by id, decoded. Waits up to *timeout* seconds for the
+        others. 0 looks once, and `None` waits until all have ended.
 
         A job that has ended without a result is not in the answer. Raises `CodecError`. result.lua, part by part.
         """
         return await self._drive(self._results(ids, timeout))
 
     async def cancel(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> bool:
-        """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1).
+        """Remove a job, in any state but dead. A worker that holds it finds its lease lost. cancel.lua, O(1).
 
-        *key*: the job's key. With it, a sharded queue asks one shard; without it, all shards.
+        *key*: the job's key. With it, a sharded queue asks one shard. Without it, it asks all shards.
         """
         return await self._drive(self._verbs.cancel(id, key), None, timeout)
 
@@ -390,12 +396,13 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     ) -> str:
         """Send *data* to the job *id*, whose handler waits for the signal *name* by `job.wait_for`, or will.
 
-        Returns `woke`: it waited, and goes on; `kept`: the signal came before the wait, which will find it; `present`:
-        it has a signal of this name, which stays; `unknown`: there is no such job, or its wait has timed out. *data* is
-        encoded by the queue's codec, or as JSON. *by*: its sender, up to 200 characters, for `find` and pages; by
-        default the machine and the process. *key*: the job's key. With it, a sharded queue asks one shard; without
-        it, all shards. Raises `CodecError` for data that can't be sent, `ValueError` for more than 64 KiB, or beyond
-        the 1 MiB, or 1,000 records, that a job may have. signal.lua, 25 µs.
+        Returns `woke` if the job waited, and goes on. Returns `kept` if the signal came before the wait, which will
+        find it. Returns `present` if the job has a signal of this name, which stays. Returns `unknown` if there is no
+        such job, or its wait has timed out. *data* is encoded by the queue's codec, or as JSON. *by*: its sender, up to
+        200 characters, for `find` and pages. By default it is the machine and the process. *key*: the job's key. With
+        it, a sharded queue asks one shard. Without it, it asks all shards. Raises `CodecError` for data that can't be
+        sent, `ValueError` for more than 64 KiB, or beyond the 1 MiB, or 1,000 records, that a job may have. signal.lua,
+        25 µs.
         """
         return await self._drive(self._signal(id, name, data, by, key), None, timeout)
 
@@ -407,28 +414,29 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         return await self._drive(self._verbs.views.counts(), None, timeout)
 
     async def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
-        """Find a job; `None` if it is gone, or never was. find.lua, page by page over dead letters.
+        """Find a job. Returns `None` if it is gone, or never was. find.lua, page by page over dead letters.
 
-        *key*: the job's key. With it, a sharded queue asks one shard; without it, all shards.
+        *key*: the job's key. With it, a sharded queue asks one shard. Without it, it asks all shards.
         """
         return await self._drive(self._find(id, key), None, timeout)
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> AsyncEventStream:
-        """Listen to events from now on: an asynchronous iterator of `Event`, of *kinds* or all.
+        """Listen to events from now on. Returns an asynchronous iterator of `Event`, of *kinds* or all.
 
         It ends when nothing has come for *timeout* seconds (`None`: never). `async with queue.events() as events:`
-        subscribes on entry, and closes the connection at the end. Delivered at most once: events during a lost
-        connection, or for a reader that is too slow, are not repeated. It has its own connection, and for a sharded
-        queue one for each node. Events are in order within a shard; shards that `reshard` adds are followed within two
-        seconds.
+        subscribes on entry, and closes the connection at the end. Events are delivered at most once. Events during a
+        lost connection, or for a reader that is too slow, are not repeated. It has its own connection, and for a
+        sharded queue one for each node. Events are in order within a shard. Shards that `reshard` adds are followed
+        within two seconds.
         """
         return AsyncEventStream(self.ops, self._executor, *self._listening(kinds, timeout), self._drive)
 
     async def close(self) -> None:
         """Close the connections we opened, nothing else.
 
-        Jobs that this queue leased stay leased until their leases expire; if it holds none, its registration and the
-        records of its calls are deleted. Waits 1 second at most for a server that is away. leave.lua if it leased, DEL.
+        Jobs that this queue leased stay leased until their leases expire. If it holds none, its registration and the
+        records of its calls are deleted. The call waits 1 second at most for a server that is away. leave.lua if it
+        leased, DEL.
         """
         if self._address.executor is not None:
             if "_waiters" in vars(self):  # else no call has waited

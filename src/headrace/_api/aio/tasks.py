@@ -1,4 +1,4 @@
-"""`AsyncTasks`: typed functions whose calls are jobs. Their decisions are in `_api/tasks`."""
+"""`AsyncTasks` has typed functions whose calls are jobs. Their decisions are in `_api/tasks`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from headrace._net.base.address import AsyncClient, Timeout
 
 
 class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
-    """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
+    """A function whose calls are jobs. Calling it runs it, and `enqueue` makes a job of the call."""
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncReceipt[R]:
-        """Enqueue a call: its arguments are checked, and a worker runs it. Raises `TypeError` for arguments that the
-        function does not take; nothing is sent then. The receipt's `result()` is the function's result. As
-        `AsyncQueue.enqueue`.
+        """Enqueue a call, which a worker runs. The arguments are checked first. Raises `TypeError` for arguments that
+        the function does not take, and sends nothing then. The receipt's `result()` is the function's result. Cost and
+        other errors are as for `AsyncQueue.enqueue`.
         """
         job = self.new(*args, **kwargs)
         queue = self._tasks.queue
@@ -36,7 +36,8 @@ class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
     def receipt(self, id: str) -> AsyncReceipt[R]:
         """Make the receipt of an earlier call of this task from the job's id alone, for its `result()`. Sends nothing.
 
-        `added` is false: nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can have.
+        `added` is false, because nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can
+        have.
         """
         return cast("AsyncReceipt[R]", receipt_of(self, id))
 
@@ -51,8 +52,8 @@ class Declare(Protocol):
 
 
 class AsyncTasks(AsyncClosing, BaseTasks):
-    """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `await
-    welcome.enqueue("ada@example.org")`.
+    """Typed functions whose calls are jobs of one queue. `@tasks.task` makes a task, and `await
+    welcome.enqueue("ada@example.org")` enqueues a call.
 
     The arguments are as for `AsyncQueue`, except *codec*, a codec of bytes: `Compressed()`, `Encrypted(None, keys)`.
     Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
@@ -100,11 +101,12 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         deadline: Seconds | None = None,
         priority: int = 0,
     ) -> Any:
-        """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
+        """Make a task of a function, `def` or `async def`, by `@tasks.task` or `@tasks.task(retry=…)`.
 
-        *name*: its name on the wire, the kind of its jobs; by default the name of the function, without its module.
-        *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*: of its jobs, unless `options` says otherwise.
-        Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as JSON.
+        *name*: its name on the wire, the kind of its jobs. By default it is the name of the function, without its
+        module. *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*: of its jobs, unless `options` says
+        otherwise. Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as
+        JSON.
         """
         declare: Any = partial(self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
@@ -118,14 +120,14 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         tz: str | ZoneInfo | None = None,
         missed: str = "once",
     ) -> Declare:
-        """Enqueue calls of a task again and again, with its default arguments: `@tasks.cron("0 3 * * *")`,
-        `@tasks.cron(every=60)`.
+        """Enqueue calls of a task again and again, with its default arguments. Examples are `@tasks.cron("0 3 * * *")`
+        and `@tasks.cron(every=60)`.
 
-        Decorates a function, which becomes a task, or a task. The arguments are as for `AsyncQueue.schedule`; *tz* is
-        its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
-        a schedule that has left the code ends when no live worker declares it any more. Schedules that were made by
-        `AsyncQueue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task
-        that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
+        It decorates a task, or a function, which becomes a task. The arguments are as for `AsyncQueue.schedule`, and
+        *tz* is its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name
+        `tasks/<task>`. A schedule that has left the code ends when no live worker declares it any more. Schedules that
+        were made by `AsyncQueue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and
+        for a task that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
         """
         declare: Any = partial(self._recur, AsyncTask, cron=cron, every=every, tz=tz, missed=missed)
         return declare  # type: ignore[no-any-return]
@@ -149,7 +151,7 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         the call is plain JSON, such as a `dict` for a dataclass.
 
         *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `AsyncReceipt.result`,
-        which has the errors, too. find.lua, once, if the job has not ended or its queue has a history; else as
+        which has the errors, too. find.lua, once, if the job has not ended or its queue has a history, and else as
         `AsyncQueue.result`.
         """
         return await self.queue._drive(self._result(id, timeout))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""`AsyncWorker`: runs the roles with asyncio. Async handlers get a task each, plain functions a thread."""
+"""`AsyncWorker` runs the roles with asyncio. Async handlers get a task each, plain functions a thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from headrace.errors import ConfigurationError
 
 
 class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
-    """Runs handlers on an event loop: `@worker.handler("emails")`, then `worker.run()` or `async with worker:`.
+    """Runs handlers on an event loop. Declare them by `@worker.handler("emails")`, then call `worker.run()` or enter
+    `async with worker`.
 
     The arguments are explained at `__init__`. A plain `def` handler runs in a thread.
     """
@@ -33,10 +34,10 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
     _starting = False
 
     def run(self, url: str | None = None) -> None:
-        """Work on an event loop of its own until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second
+        """Work on an event loop of its own until SIGINT or SIGTERM, or `stop()`. Then let handlers finish. A second
         signal releases all jobs at once.
 
-        *url*: the server of this run, in place of the worker's own; without either, `HEADRACE_URL` or `REDIS_URL`.
+        *url*: the server of this run, in place of the worker's own. Without either it is `HEADRACE_URL` or `REDIS_URL`.
 
         Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
         was one.
@@ -80,7 +81,7 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
             raise error
 
     def start(self, url: str | None = None) -> None:
-        """Begin working on this event loop; `async with worker:` does it for you. *url* as for `run`.
+        """Begin working on this event loop. `async with worker` does it for you. *url* is as for `run`.
 
         Calls no hooks: a worker that has some is a `ConfigurationError` here.
         """
@@ -121,9 +122,9 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
         return self._running
 
     async def stop(self, wait: bool = True) -> None:
-        """Stop taking jobs and let handlers finish; called again, release all jobs to the front at once.
+        """Stop taking jobs and let handlers finish. A second call releases all jobs to the front at once.
 
-        *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
+        *wait*: return when that is done. A handler that stops its own worker never waits, as it would wait for itself.
         """
         if (engine := self._request_stop(wait)) is not None:
             await engine.finish()

@@ -21,7 +21,7 @@ Stream = Iterable[T]  # jobs as they are made
 
 
 def each(items: Stream[T]) -> Iterable[T]:
-    """Return the items of an iterable: there is nothing to await."""
+    """Return the items of an iterable. Nothing is awaited here."""
     return items
 
 

@@ -24,7 +24,9 @@ NO_STAGE = "-"  # stands for all stages where their results are not asked for
 
 
 def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
-    """List the names of all queues of *namespace*, sorted. SCAN over the whole database: O(keys), in small steps."""
+    """List the names of all queues of *namespace*, sorted. SCAN over the whole database, which is O(keys), in small
+    steps.
+    """
     anything: Any = client  # scan_iter is half annotated
     keys: Iterable[Any] = anything.scan_iter(pattern(namespace), count=1000)
     found = (queue_of(text(key)) for key in keys)
@@ -46,7 +48,7 @@ def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerS
 
 
 def table_of(client: redis.Redis, name: str, namespace: str) -> Table | None:
-    """Return the table of the shards of *name*'s group; `None` if there is none that can be read. HGETALL."""
+    """Return the table of the shards of *name*'s group. Returns `None` if there is no readable table. HGETALL."""
     anything: Any = client  # hgetall is annotated for both colours
     keys = Keys.of(name, namespace)
     rows: dict[Any, Any] = anything.hgetall(keys.shards)

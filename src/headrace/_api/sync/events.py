@@ -23,7 +23,9 @@ from headrace._protocol.shards import WholeOps
 
 
 class EventStream:
-    """The events of a queue as they happen: an iterator, and context manager that subscribes on entry."""
+    """The events of a queue as they happen. It is an iterator, and a context manager that subscribes on
+    entry.
+    """
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class EventStream:
             sleep(pause)
 
     def close(self) -> None:
-        """Close the connection; the iteration ends."""
+        """Close the connection. The iteration ends."""
         self._over = True
         self._subscription.close()
 

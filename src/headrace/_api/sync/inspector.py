@@ -40,14 +40,14 @@ class Inspector(Closing, Driver):
     - *url* or *client*: as for `Queue`. *namespace*: the first part of all keys.
     - *codecs*: the codec of each queue, to show payloads; without a codec, bytes are shown as JSON, text or
       hexadecimal.
-    - *redact*: a function of (what, text, job) that returns what may be shown of a text of a job, in full; *what* is
+    - *redact*: a function of (what, text, job) that returns what may be shown of a text of a job, in full. *what* is
       `payload`, `result`, `reason`, `traceback`, `header NAME` (of tenants, too), `step NAME` (its result) or
       `progress`. If it raises, nothing is shown.
     - *fresh*: seconds for which a reading is shown again, so that one inspector serves any number of viewers.
     - *timeout*: seconds for which a round trip is tried.
 
     One object may be shared by threads, and survives a fork. Its reads are bounded, however many jobs there are.
-    Methods raise redis-py's errors of a server that is away; bad arguments raise `ValueError` or `TypeError`, and
+    Methods raise redis-py's errors of a server that is away. Bad arguments raise `ValueError` or `TypeError`, and
     nothing was sent.
     """
 
@@ -74,17 +74,19 @@ class Inspector(Closing, Driver):
             return self._drive(view)
 
     def overview(self) -> Overview:
-        """Read all queues: counts, lag, rates, whether they are paused, workers; the server; the list of attention.
+        """Read all queues, the server, and the list of facts that need attention. Each queue has its counts, lag, rates
+        and workers, and whether it is paused.
 
-        Queues are found by SCAN, at most 50,000 keys a look; four scripts a queue (about.lua, measure.lua, workers.lua,
-        relayed.lua), 45 µs in all, 50 queues a round trip. Every ten seconds INFO, and signs.lua for the queues with
-        jobs that do not run, 25 at once; trends.lua for queues whose oldest job waits for more than a minute.
+        A SCAN finds the queues, at most 50,000 keys a look. Each queue takes four scripts (about.lua, measure.lua,
+        workers.lua, relayed.lua), 45 µs in all, 50 queues a round trip. Every ten seconds it sends INFO, signs.lua for
+        the queues with jobs that do not run, 25 at once, and trends.lua for queues whose oldest job waits for more than
+        a minute.
         """
         return self._see(self.views.overview())
 
     def throughput(self, names: Sequence[str]) -> Trends | None:
-        """Read the sums of the last two hours' trends of the queues *names*, as far as they keep trends; `None` if none
-        does. Read anew every 30 seconds: trends.lua, 5 kB of each shard.
+        """Read the sums of the last two hours' trends of the queues *names*, as far as they keep trends. Returns `None`
+        if none does. The trends are read anew every 30 seconds. trends.lua, 5 kB of each shard.
         """
         return self._see(self.views.throughput(names))
 
@@ -101,8 +103,8 @@ class Inspector(Closing, Driver):
     def trends(self, name: str, every: Every = "minute", number: int | None = None) -> Trends:
         """Read the counts of a queue at the start of each of the last *number* minutes or hours.
 
-        *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. There are some
-        only of a queue that is declared with `trends=True`, from then on. trends.lua, 100 KB at most, of each shard.
+        *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. A queue has
+        trends from when it is declared with `trends=True`. trends.lua, 100 KB at most, of each shard.
         """
         return self._see(self.views.trends(name, every, number))
 
@@ -122,37 +124,39 @@ class Inspector(Closing, Driver):
         until: float | datetime | None = None,
         order: str = "oldest",
     ) -> JobsPage:
-        """Read a page of the jobs in *state* (waiting, running, delayed, blocked, dead, or ended: of the history), from
-        *cursor* of the page before. At most 200 jobs, or 1 MiB. list.lua.
+        """Read a page of the jobs in *state*, from *cursor* of the page before. The states are waiting, running,
+        delayed, blocked, dead and ended. Ended jobs are in the history.
+
+        A page has at most 200 jobs, or 1 MiB. list.lua.
 
         - *kind*, *header* (`name=value`), *reason*, *payload*: only jobs of this kind, with this header, or with this
           text in their reason or payload. Texts are compared as they are shown, as far as *redact* leaves them.
-        - *since*, *until*: only jobs of this time (seconds of the server's clock, or datetimes): of their end or
-          death, and of others of their first enqueue. *end*: of jobs that have ended: completed, dead, cancelled or
-          deleted.
-        - *order*: `oldest` or `newest` first; `newest` for jobs that are dead or have ended, in each shard.
+        - *since*, *until*: only jobs of this time (seconds of the server's clock, or datetimes). It is the time of
+          their end or death, and for other jobs of their first enqueue. *end*: only jobs that ended so, which is
+          completed, dead, cancelled or deleted.
+        - *order*: `oldest` or `newest` first. `newest` is for jobs that are dead or have ended, in each shard.
 
-        Such a choice looks at 2,000 jobs or 4 MiB; `cursor` goes on from there, and `looked` is the number of jobs.
+        Such a choice looks at 2,000 jobs or 4 MiB. `cursor` goes on from there, and `looked` is the number of jobs.
         """
         choice = Choice(kind, end, header, reason, payload, since, until, order)
         return self._see(self.views.jobs(name, state, cursor, limit, choice))
 
     def kinds(self, name: str) -> KindsPage:
-        """Read which kinds of jobs ended last in a queue that keeps a `history`: number, failures, how long they ran
-        and waited. Of the newest 1,000 ends, or 4 MiB. list.lua.
+        """Read which kinds of jobs ended last in a queue that keeps a `history`. Each kind has its number of jobs and
+        of failures, and how long they ran and waited. The newest 1,000 ends are read, or 4 MiB of them. list.lua.
         """
         return self._see(self.views.kinds(name))
 
     def job(self, name: str, id: str) -> JobView | None:
-        """Read one job, whole: its payload, its lease, its timeline; `None` if nothing is known of it.
+        """Read one job with its whole payload, its lease and its timeline. Returns `None` if nothing is known of it.
 
         find.lua, and lease_of.lua, position.lua or result.lua.
         """
         return self._see(self.views.job(name, id))
 
     def find(self, id: str, names: Sequence[str]) -> list[str]:
-        """Read in which of the queues *names* there is a job of this id. Two scripts a queue, 50 queues a round trip;
-        of its dead letters the newest 1,000 or 1 MiB are looked at.
+        """Read in which of the queues *names* there is a job of this id. It looks at the newest 1,000 dead letters of a
+        queue, or 1 MiB of them. It sends two scripts a queue, for 50 queues a round trip.
         """
         return self._see(self.views.find(id, names))
 
@@ -161,8 +165,8 @@ class Inspector(Closing, Driver):
         return self._see(self.views.schedules(names))
 
     def schedule(self, name: str, schedule: str) -> ScheduleView | None:
-        """Read a schedule of the queue *name*, with payload and headers of its jobs; `None` without such a schedule.
-        schedules.lua.
+        """Read a schedule of the queue *name*, with payload and headers of its jobs. Returns `None` without such a
+        schedule. schedules.lua.
         """
         return self._see(self.views.schedule(name, schedule))
 
@@ -182,7 +186,8 @@ class Inspector(Closing, Driver):
         return self._see(self.views.dead_ids(name, key))
 
     def worker(self, name: str, worker: str) -> WorkerView | None:
-        """Read a worker of a queue, and up to 20 of the jobs that it has leased; `None` if it is not registered.
+        """Read a worker of a queue, and up to 20 of the jobs that it has leased. Returns `None` if it is not
+        registered.
 
         workers.lua, and list.lua for the oldest 400 leased jobs.
         """
@@ -195,7 +200,7 @@ class Inspector(Closing, Driver):
         return self._see(self.views.flows())
 
     def runs(self, flow: str, cursor: str = "", *, state: str = "", stage: str = "", prefix: str = "") -> RunsPage:
-        """Read some runs of a flow, from *cursor* of the page before. SCAN, at most 50,000 keys; flow_read.lua.
+        """Read some runs of a flow, from *cursor* of the page before. SCAN of at most 50,000 keys, and flow_read.lua.
 
         Only runs in *state* (running, blocked, completed, failed or cancelled) and in *stage*, with ids that begin with
         *prefix*, as far as these are given. A page looks at 1,000 runs or a few more, and may be empty before the end.
@@ -203,8 +208,8 @@ class Inspector(Closing, Driver):
         return self._see(self.views.runs(flow, cursor, state, stage, prefix))
 
     def run(self, flow: str, id: str) -> RunView | None:
-        """Read a run of a flow, or a child of one, with its children; `None` if it is unknown by now. flow_read.lua,
-        four times at most; find.lua for 21 jobs at most.
+        """Read a run of a flow, or a child of one, with its children. Returns `None` if it is unknown by now.
+        flow_read.lua, four times at most, and find.lua for 21 jobs at most.
         """
         return self._see(self.views.run(flow, id))
 

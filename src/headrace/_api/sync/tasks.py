@@ -1,5 +1,5 @@
 # Generated from `headrace/_api/aio/tasks.py` by .ci/twins.py: edit that file.
-"""`Tasks`: typed functions whose calls are jobs. Their decisions are in `_api/tasks`."""
+"""`Tasks` has typed functions whose calls are jobs. Their decisions are in `_api/tasks`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from headrace._net.base.address import Client, Timeout
 
 
 class Task(BaseTask[P, R, C], Generic[P, R, C]):
-    """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
+    """A function whose calls are jobs. Calling it runs it, and `enqueue` makes a job of the call."""
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]:
-        """Enqueue a call: its arguments are checked, and a worker runs it. Raises `TypeError` for arguments that the
-        function does not take; nothing is sent then. The receipt's `result()` is the function's result. As
-        `Queue.enqueue`.
+        """Enqueue a call, which a worker runs. The arguments are checked first. Raises `TypeError` for arguments that
+        the function does not take, and sends nothing then. The receipt's `result()` is the function's result. Cost and
+        other errors are as for `Queue.enqueue`.
         """
         job = self.new(*args, **kwargs)
         queue = self._tasks.queue
@@ -37,7 +37,8 @@ class Task(BaseTask[P, R, C], Generic[P, R, C]):
     def receipt(self, id: str) -> Receipt[R]:
         """Make the receipt of an earlier call of this task from the job's id alone, for its `result()`. Sends nothing.
 
-        `added` is false: nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can have.
+        `added` is false, because nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can
+        have.
         """
         return cast("Receipt[R]", receipt_of(self, id))
 
@@ -52,7 +53,8 @@ class Declare(Protocol):
 
 
 class Tasks(Closing, BaseTasks):
-    """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `welcome.enqueue("ada@example.org")`.
+    """Typed functions whose calls are jobs of one queue. `@tasks.task` makes a task, and
+    `welcome.enqueue("ada@example.org")` enqueues a call.
 
     The arguments are as for `Queue`, except *codec*, a codec of bytes: `Compressed()`, `Encrypted(None, keys)`.
     Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
@@ -100,11 +102,12 @@ class Tasks(Closing, BaseTasks):
         deadline: Seconds | None = None,
         priority: int = 0,
     ) -> Any:
-        """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
+        """Make a task of a function, `def` or `async def`, by `@tasks.task` or `@tasks.task(retry=…)`.
 
-        *name*: its name on the wire, the kind of its jobs; by default the name of the function, without its module.
-        *retry*, *deadline*: as for `Worker.handler`. *priority*: of its jobs, unless `options` says otherwise.
-        Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as JSON.
+        *name*: its name on the wire, the kind of its jobs. By default it is the name of the function, without its
+        module. *retry*, *deadline*: as for `Worker.handler`. *priority*: of its jobs, unless `options` says
+        otherwise. Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as
+        JSON.
         """
         declare: Any = partial(self._declare, Task, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
@@ -118,14 +121,14 @@ class Tasks(Closing, BaseTasks):
         tz: str | ZoneInfo | None = None,
         missed: str = "once",
     ) -> Declare:
-        """Enqueue calls of a task again and again, with its default arguments: `@tasks.cron("0 3 * * *")`,
-        `@tasks.cron(every=60)`.
+        """Enqueue calls of a task again and again, with its default arguments. Examples are `@tasks.cron("0 3 * * *")`
+        and `@tasks.cron(every=60)`.
 
-        Decorates a function, which becomes a task, or a task. The arguments are as for `Queue.schedule`; *tz* is
-        its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
-        a schedule that has left the code ends when no live worker declares it any more. Schedules that were made by
-        `Queue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task
-        that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
+        It decorates a task, or a function, which becomes a task. The arguments are as for `Queue.schedule`, and
+        *tz* is its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name
+        `tasks/<task>`. A schedule that has left the code ends when no live worker declares it any more. Schedules that
+        were made by `Queue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and
+        for a task that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
         """
         declare: Any = partial(self._recur, Task, cron=cron, every=every, tz=tz, missed=missed)
         return declare  # type: ignore[no-any-return]
@@ -149,7 +152,7 @@ class Tasks(Closing, BaseTasks):
         the call is plain JSON, such as a `dict` for a dataclass.
 
         *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `Receipt.result`,
-        which has the errors, too. find.lua, once, if the job has not ended or its queue has a history; else as
+        which has the errors, too. find.lua, once, if the job has not ended or its queue has a history, and else as
         `Queue.result`.
         """
         return self.queue._drive(self._result(id, timeout))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""`Worker`: runs the roles on threads. Handlers are plain functions; no event loop."""
+"""`Worker` runs the roles on threads. Handlers are plain functions, and there is no event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a p
 
 
 class Worker(OfThreads, BaseWorker[Client]):
-    """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
+    """Runs handlers on threads. Declare them by `@worker.handler("emails")`, then call `worker.run()` or enter `with
+    worker`.
 
     The arguments are explained at `__init__`.
     """
@@ -33,10 +34,10 @@ class Worker(OfThreads, BaseWorker[Client]):
     _running: Engine | None = None
 
     def run(self, url: str | None = None) -> None:
-        """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases all jobs at
+        """Work until SIGINT or SIGTERM, or `stop()`. Then let handlers finish. A second signal releases all jobs at
         once.
 
-        *url*: the server of this run, in place of the worker's own; without either, `HEADRACE_URL` or `REDIS_URL`.
+        *url*: the server of this run, in place of the worker's own. Without either it is `HEADRACE_URL` or `REDIS_URL`.
 
         Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
         was one.
@@ -80,7 +81,7 @@ class Worker(OfThreads, BaseWorker[Client]):
             raise error
 
     def start(self, url: str | None = None) -> None:
-        """Begin working in the background; `with worker:` does it for you. *url* as for `run`."""
+        """Begin working in the background. `with worker` does it for you. *url* is as for `run`."""
         self._start(url)
 
     def _start(self, url: str | None) -> Engine:
@@ -117,9 +118,9 @@ class Worker(OfThreads, BaseWorker[Client]):
             )
 
     def stop(self, wait: bool = True) -> None:
-        """Stop taking jobs and let handlers finish; called again, release all jobs to the front at once.
+        """Stop taking jobs and let handlers finish. A second call releases all jobs to the front at once.
 
-        *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
+        *wait*: return when that is done. A handler that stops its own worker never waits, as it would wait for itself.
         """
         if (engine := self._request_stop(wait)) is not None:
             engine.finish()

@@ -1,1 +1,1 @@
-"""Queues that are fair between values: their declaration, the look at new jobs, and the shares of values."""
+"""Queues that are fair between values. They declare terms, look at new jobs, and read the shares of values."""

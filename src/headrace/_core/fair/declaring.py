@@ -17,7 +17,7 @@ from headrace.errors import ConfigurationError
 
 
 def declare(ops: Ops, worker: str, *, again: bool = False) -> Call[DeclaredTerms]:
-    """Declare the terms of *worker*; return the terms that the queue has, which may be others.
+    """Declare the terms of *worker*. Returns the terms that the queue has, which may be others.
 
     A structure that changes takes several calls, as jobs in lines get new lines. *again*: ask whether all workers
     declare these terms by now.
@@ -41,7 +41,6 @@ def redeclare(shards: Sequence[Ops], settings: QueueSettings) -> Call[None]:
 
 
 def _rates(words: str) -> list[Rate]:
-    """Read the rate limits that the workers of a queue declare."""
     found = [Rate(*fields) for fields in declared_rates(words)]
     if len(found) != words.count("Rate("):
         raise ConfigurationError("rate: the server does not know all rate limits of this queue: give them to the Queue")

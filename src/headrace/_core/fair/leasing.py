@@ -16,7 +16,7 @@ LOOKS_AT_MOST = 20  # calls that look at more jobs, or lines, behind a first one
 
 @define
 class FairLeaser(DirectLeaser):
-    """Leases by the terms of its queue: it declares its own first, if it has some, and looks at all new jobs."""
+    """Leases by the terms of its queue. It declares its own terms first, if it has some, and looks at all new jobs."""
 
     undeclared: bool = field(init=False)  # the server is to be told, or asked, before a lease
     said: bool = False  # the server has been told under this name

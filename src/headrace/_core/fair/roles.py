@@ -1,4 +1,4 @@
-"""The role that a worker has for each queue with terms: it declares its own, and looks at jobs that no lease call
+"""The role that a worker has for each queue with terms. It declares its own, and looks at jobs that no lease call
 reached.
 
 A lease call looks at a bounded number of new jobs, and none is sent while all handlers are busy. So a flood of jobs of
@@ -22,7 +22,7 @@ from headrace._protocol.limits import POLL_S
 
 
 def line_up(consumer: Consumer) -> Role:
-    """Declare the terms of the worker, and ask again while the queue has others; look at new jobs while some are
+    """Declare the terms of the worker, and ask again while the queue has others. Look at new jobs while some are
     unread, and while all handlers are busy.
     """
     fair, ops = consumer.leasing.fair, consumer.ops

@@ -1,1 +1,1 @@
-"""Flows: their calls, and the consumer of a stage."""
+"""The calls of flows, and the consumer of a stage."""

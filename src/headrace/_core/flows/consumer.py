@@ -1,4 +1,4 @@
-"""The consumer of a flow's stage: its jobs come with the state of their runs, and move on as they complete."""
+"""The consumer of a flow's stage. Its jobs come with the state of their runs, and move on as they complete."""
 
 from __future__ import annotations
 

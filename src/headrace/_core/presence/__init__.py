@@ -1,1 +1,1 @@
-"""The presence of a worker: the facts that it reports, and the requests of operators."""
+"""The presence of a worker. The worker reports facts, and operators send it requests."""

@@ -1,4 +1,6 @@
-"""The role that reports the facts of a worker to each of its queues, and obeys operators: be quiet, go on, stop."""
+"""The role that reports the facts of a worker to each of its queues. It also obeys operators, whose requests are to be
+quiet, to go on, or to stop.
+"""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ Choose = Callable[[Sequence[JobState[Any]]], Call[Sequence[bool]]]
 
 @frozen
 class Match:
-    """The choice of a bulk action: jobs with the text `reason` in their reason, of this `kind`, and in this `group` of
-    dead letters; '' means any.
+    """The choice of a bulk action. It takes jobs with the text `reason` in their reason, of this `kind`, and in this
+    `group` of dead letters. An empty text means any.
     """
 
     reason: str = ""
@@ -44,7 +44,7 @@ class Match:
 def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: Choose | None = None) -> Call[Bulk]:
     """Take *action* for the jobs in *state* that *match*, but only for the jobs of each page that *choose* names.
 
-    The cursor begins with the time in ms at which the first step began. Jobs that came later stay: otherwise a job that
+    The cursor begins with the time in ms at which the first step began. Jobs that came later stay. Otherwise a job that
     is redriven and dies again would be redriven for ever.
     """
     action, state = combination(action, state)

@@ -1,4 +1,4 @@
-"""Calls of several round trips, as generators of effects: written once for both colours.
+"""Calls of several round trips, as generators of effects. They are written once for both colours.
 
 A call yields effects, or delegates to the typed helpers of `effects`, and returns its value. No IO here, no clock.
 """
@@ -67,7 +67,7 @@ def enqueue_many(
     bind: Callable[[list[Receipt]], object] = len,
     durable: Durability | None = None,
 ) -> Call[list[Receipt]]:
-    """Add all jobs; return their receipts, which *bind* has processed. If a chunk fails, the error has the `receipts`
+    """Add all jobs. Returns their receipts, which *bind* has processed. If a chunk fails, the error has the `receipts`
     of the earlier chunks. A chunk that is not as *durable* as asked is in the queue nevertheless.
     """
     made = ops.batches(jobs, context)
@@ -139,7 +139,7 @@ def each(
     build: Build, claims: Sequence[Claim], durable: Durability | None = None, size: Callable[[Claim], int] = lambda _: 0
 ) -> Call[list[bool]]:
     """Settle *claims* in their order, in bounded scripts. Each script settles claims of one worker, and is as *durable*
-    as asked. All claims are settled before `NotDurable` is raised. *size*: the bytes that a claim writes.
+    as asked. All claims are settled before `NotDurable` is raised. *size* returns the bytes that a claim writes.
     """
     verdicts: list[bool] = []
     late = None

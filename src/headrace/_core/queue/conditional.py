@@ -1,4 +1,4 @@
-"""Enqueueing under conditions, as calls of several round trips: they wait for room, and continue if time ran out."""
+"""Enqueueing under conditions, as calls of several round trips. They wait for room, and continue if time ran out."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def admit(
 
     Wait for room for *limit* seconds from *since* on (`None`: do not wait). *together*: add all or none of them.
     *elsewhere* is called now and then while there is no room, to add them to another shard. Raises `QueueFull` and
-    `NotDurable`; for a single item, or items that go *together*, also `Sealed` if an item is new and the shard takes
-    no new jobs.
+    `NotDurable`. For a single item, or items that go *together*, raises also `Sealed` if an item is new and the shard
+    takes no new jobs.
     """
     start = (yield from Now()) if since is None else since
     receipts: dict[int, Receipt] = {}

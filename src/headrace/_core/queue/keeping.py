@@ -1,4 +1,4 @@
-"""Leases that are kept without a worker: they are renewed, and their holder sends heartbeats."""
+"""Leases that are kept without a worker. They are renewed, and their holder sends heartbeats."""
 
 from __future__ import annotations
 

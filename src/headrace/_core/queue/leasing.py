@@ -1,4 +1,4 @@
-"""Leasing without a worker: the lease loop of a plain queue, which also reclaims and promotes."""
+"""Leasing without a worker. The lease loop of a plain queue also reclaims and promotes."""
 
 from __future__ import annotations
 
@@ -83,10 +83,9 @@ class DirectLeaser:
         return [self]
 
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Call[list[Claim]]:
-        """Lease up to *limit* jobs; wait up to *block* seconds (`None`: for ever) for the first.
+        """Lease up to *limit* jobs. Wait up to *block* seconds for the first, or for ever if it is `None`.
 
-        A call that is interrupted, or fails at a later chunk, keeps no job: its jobs go back to the front,
-        untouched.
+        A call that is interrupted, or fails at a later chunk, keeps no job. Its jobs go back to the front, untouched.
         """
         taken = Taken()
         try:
@@ -246,8 +245,8 @@ class DirectLeaser:
         return [self.ops.leave(self.name, idle=True)]
 
     def quarantine(self, grant: Grant) -> Call[None]:
-        """Move jobs that do not decode to the dead letters, with their bytes: none of them may stop the queue. Delay
-        jobs that may decode later. Report all of these jobs, and the jobs without attempts left.
+        """Move jobs that do not decode to the dead letters, with their bytes, so that none of them stops the queue.
+        Delay jobs that may decode later. Report all of these jobs, and the jobs without attempts left.
         """
         if grant.died:
             yield NoteDead([(self.ops.keys.queue, died) for died in grant.died])

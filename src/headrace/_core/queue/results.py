@@ -1,8 +1,8 @@
 """Calls for the results of jobs, or why there will be none. Generators of effects, like `calls`.
 
-A call that waits first subscribes, then reads, so that it misses no end. It does not trust messages: a message may be
-about an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads the job
-that a message names, and trusts the message only if nothing of the job is left to read.
+A call that waits first subscribes, then reads, so that it misses no end. It does not trust messages, because a message
+may be about an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads
+the job that a message names, and trusts the message only if nothing of the job is left to read.
 """
 
 from __future__ import annotations

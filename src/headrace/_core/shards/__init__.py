@@ -1,1 +1,1 @@
-"""Sharded queues: which shard has a job, and the verbs on all shards."""
+"""Sharded queues. Here is which shard has a job, and the verbs that act on all shards."""

@@ -61,7 +61,7 @@ class Freely:
 
 @frozen
 class AsRoomIs:
-    """The way to add jobs if each shard bounds its waiting jobs. *limit* and *since*: as for `admit`."""
+    """The way to add jobs if each shard bounds its waiting jobs. *limit* and *since* are as for `admit`."""
 
     context: Context | None
     admission: Admission
@@ -130,8 +130,8 @@ def admit_anywhere(
 def enqueue_many(
     map: ShardMap, jobs: Iterable[Any], way: Freely | AsRoomIs, bind: Callable[[list[Receipt]], object]
 ) -> Call[list[Receipt]]:
-    """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
-    `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
+    """Add all jobs in parts, each part to one shard. Returns their receipts. If a part fails, the error has `receipts`
+    for all jobs in their order, with `None` for each job that may be missing from the queue.
     """
     jobs = checks.listed(jobs)
     left = deque(_divided(map, jobs, range(len(jobs)), way))  # checks all jobs

@@ -1,4 +1,4 @@
-"""Leasing from a sharded queue without a worker: the shards are asked in turn.
+"""Leasing from a sharded queue without a worker. The shards are asked in turn.
 
 A shard that does not answer soon is asked again at the end of the turn, or skipped if its node is known to be silent.
 """
@@ -105,7 +105,7 @@ class ShardedLeaser:
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Call[list[Claim]]:
         """Lease up to *limit* jobs of all shards, asked in turn. Wait up to *block* seconds for the first job.
 
-        An interrupted call keeps no job. If a shard fails, the call returns the claims of the others; without claims,
+        An interrupted call keeps no job. If a shard fails, the call returns the claims of the others. Without claims,
         it raises the shard's error. It raises the error of a shard that does not answer only if no shard answers.
         """
         start = yield from Now()

@@ -1,6 +1,6 @@
-"""The shards of a queue as one client knows them: which shard takes a job, and which shards may have it.
+"""The shards of a queue as one client knows them. The map tells which shard takes a job, and which shards may have it.
 
-A client may know an old table. A shard that takes no new jobs refuses an enqueue before any write; the client then
+A client may know an old table. A shard that takes no new jobs refuses an enqueue before any write. The client then
 reads the table again, and sends the job to the right shard. Calls about other jobs first read the table, and then ask
 all shards.
 """
@@ -106,7 +106,7 @@ class OneShard:
 class ShardMap:
     """The known shards of a queue. *sound* tells whether the node of some keys has answered lately.
 
-    Threads share this object: each step reads `now` once, and so sees the shards of one table.
+    Threads share this object. Each step reads `now` once, and so sees the shards of one table.
     """
 
     ops: Ops
@@ -176,8 +176,8 @@ class ShardMap:
         return not found.same(ours.table if seen is None else seen)
 
     def change(self, old: Table, new: Table, queues: int | None = None) -> Call[bool]:
-        """Replace *old* by *new*, if the server has *old* and notes *queues* queues in it. Store the server's table;
-        return true if it is *new*.
+        """Replace *old* by *new*, if the server has *old* and notes *queues* queues in it. Store the server's table.
+        Returns true if it is *new*.
         """
         asked = next(self._questions)
         found = yield from write(self.ops.keys, new, old.version, queues)
@@ -307,8 +307,8 @@ class ShardMap:
         return name, tiers[0]
 
     def holders(self, ids: Sequence[str]) -> list[tuple[Ops, Sequence[str]]]:
-        """Return the shards that may have some of *ids*, each with the ids as it knows them; all shards if there are no
-        ids.
+        """Return the shards that may have some of *ids*, each with the ids as it knows them. Without ids these are all
+        shards.
         """
         if not ids:
             return [(ops, ()) for ops in self.ordered()]

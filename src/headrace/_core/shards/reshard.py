@@ -1,4 +1,4 @@
-"""Changing the number of shards while work goes on: new shards (successors) take new jobs, and sealed shards drain.
+"""Changing the number of shards while work goes on. New shards (successors) take new jobs, and sealed shards drain.
 
 1. The table names successors (`opening`) for all shards that take jobs, which become `sealing`. Nothing else changes.
 2. The successors receive the declaration of each queue, whether it is paused, and its paused values.

@@ -1,6 +1,6 @@
 """The roles that a worker has for sharded queues, and the slots that its shards share.
 
-`follow` follows the table of a queue's shards: it serves new shards, and leaves removed shards. It also continues a
+`follow` follows the table of a queue's shards. It serves new shards, and leaves removed shards. It also continues a
 change of the number of shards, if the client that began the change has stopped. `hand` sends the jobs in outboxes to
 other shards, whichever worker or caller left them there.
 """

@@ -1,8 +1,8 @@
-"""The transfer of jobs to other shards: each job arrives exactly once, whatever fails meanwhile.
+"""The transfer of jobs to other shards. Each job arrives exactly once, whatever fails meanwhile.
 
 If a follow-up belongs to another shard, the script that creates it writes it to the local outbox. Three steps follow,
-which any program may take or repeat: the target shard accepts the job, and keeps its nonce, so that it is accepted
-once; the outbox removes the job, and says so; later the target shard forgets the nonce.
+which any program may take or repeat. First the target shard accepts the job, and keeps its nonce, so that it is
+accepted once. Then the outbox removes the job, and says so. Later the target shard forgets the nonce.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _HandOver:
     def _send(self, page: Pending) -> Call[list[tuple[str, str]]]:
         """Send jobs to their shards. Return, for each job that arrived, its name in the outbox and in the closing step.
 
-        If the number of shards has changed, shards that take no new jobs are asked first: such a shard may have
+        If the number of shards has changed, shards that take no new jobs are asked first, because such a shard may have
         accepted the job before it was sealed. Once it says that it did not, it never will.
         """
         come: list[tuple[str, str]] = []

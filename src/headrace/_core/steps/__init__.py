@@ -1,1 +1,1 @@
-"""Steps: runs that survive their worker, as generators of effects."""
+"""The steps of runs, which survive their worker, as generators of effects."""

@@ -1,10 +1,10 @@
-"""A run: one delivery of a job whose handler takes steps. It decides about records, and about its end.
+"""A run is one delivery of a job whose handler takes steps. It decides about records, and about its end.
 
-The handler runs from its top at each delivery. A step that was recorded answers from its record; a sleep or wait that
+The handler runs from its top at each delivery. A step that was recorded answers from its record. A sleep or wait that
 is over lets the handler go on. The records are read once, with the first step, unless this is the first delivery.
 
 A sleep or wait that is not over is recorded at once. When no step runs beside it any more, it raises `RunSuspended`.
-The run is suspended when its handler has ended so: until then another branch of the handler may fail, and that counts.
+The run is suspended when its handler has ended so. Until then another branch of the handler may fail, and that counts.
 A lease by hand has no handler, so its run is suspended before that is raised.
 """
 
@@ -48,12 +48,14 @@ class Values(Protocol):
 
 
 def ignored(*_: object) -> None:
-    """Do nothing: the default of a run's callbacks."""
+    """Do nothing. This is the default of a run's callbacks."""
 
 
 @frozen
 class Wait:
-    """A sleep or wait that is not over: the number of its record, and whether other jobs of the key may run."""
+    """A sleep or wait that is not over. It has the number of its record, and tells whether other jobs of the key may
+    run.
+    """
 
     number: int
     release_key: bool
@@ -61,7 +63,9 @@ class Wait:
 
 @define(eq=False)
 class Run:
-    """The steps of one delivery. Any thread may take them; two at a time must have different names."""
+    """The steps of one delivery. Any thread may take them. Steps that run at the same time must have different
+    names.
+    """
 
     ops: Ops
     values: Values
@@ -87,7 +91,9 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether its handler has ended, or is to end. A lease by hand counts as over: one task may take many."""
+        """Whether its handler has ended, or is to end. A lease by hand counts as over, because one task may
+        take many.
+        """
         return self.ended is not None or getattr(self.claim, "ended", True)
 
     @property
@@ -98,10 +104,10 @@ class Run:
     # -- called by the drivers ---------------------------------------------------------------------
 
     def begin(self, name: object, function: Any, *, once: bool) -> Call[tuple[bool, Any]]:
-        """Look for the record of a step. Return true and its value, or false: the step must run now.
+        """Look for the record of a step. Returns true and its value, or false if the step must run now.
 
-        Raises `InDoubt` for a step with *once* that has begun, and not ended; `RunLost`; `ConfigurationError` for a
-        name that was asked for before, or an annotation that can't be read; `CodecError`.
+        Raises `InDoubt` for a step with *once* that has begun, and not ended. Raises `ConfigurationError` for a name
+        that was asked for before, or an annotation that can't be read. Raises `RunLost` and `CodecError`, too.
         """
         label = self._ask("step", name)
         runs = False
@@ -197,7 +203,9 @@ class Run:
             yield Send(ops)
 
     def close(self, *, completed: bool) -> None:
-        """Note the records that a handler which returned did not ask for: its code has changed, or its way."""
+        """Note the records that a handler which returned did not ask for. Its code has changed, or it went
+        another way.
+        """
         for name in self.records or () if completed else ():
             if name not in self.asked:
                 self.note("steps_unused", name)
@@ -336,7 +344,7 @@ class Run:
 
 
 def note_last(runs: Sequence[Run]) -> Call[None]:
-    """Note the progress of runs that end, if some was not sent yet: one round trip, and none without it."""
+    """Note the progress of runs that end, if some was not sent yet. That is one round trip, or none if all was sent."""
     ops = [op for run in runs if not run.lost for op in run.noted()]
     if ops:
         with suppress(Exception):  # it is only for the eye
@@ -352,7 +360,7 @@ def _stopped(error: BaseException | None) -> bool:
 
 
 def refuse_steps(job: Job) -> NoReturn:
-    """Raise `ConfigurationError`: a job that was leased at most once is complete, so that its run can't go on."""
+    """Raise `ConfigurationError`, because a job that was leased at most once is complete. Its run cannot go on."""
     raise ConfigurationError(f"job {job.id!r} was leased with at_most_once=True, and is complete: it takes no steps")
 
 

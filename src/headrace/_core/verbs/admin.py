@@ -53,8 +53,8 @@ class AdminVerbs(Generic[M]):
 
     def redrive(self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...) -> Call[int]:
         """Send dead letters back to their shards, except if their ids are taken in a shard of the same range. With
-        *from_step*, a single run does that step, and all after it, again. *payload*: of a single job, instead of its
-        own; `...` for its own.
+        *from_step*, a single run does that step, and all after it, again. *payload* replaces the payload of a single
+        job, and `...` keeps its own.
         """
         if from_step is None and payload is ...:
             return total(self.map, self._redrive, ids)

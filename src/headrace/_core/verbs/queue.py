@@ -67,7 +67,9 @@ class QueueVerbs(Generic[M]):
     # -- producing, leasing, settling --------------------------------------------------------------
 
     def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Call[list[Receipt]]:  # noqa: ARG002 - to one shard
-        """Add one job to its shard, by *add*, unless another shard has its id. *asks*: `add` itself finds that out."""
+        """Add one job to its shard, by *add*, unless another shard has its id. *asks* is true if `add` itself finds
+        that out.
+        """
         return add(self.map.ops)
 
     def admit(
@@ -212,8 +214,8 @@ class ShardedQueue(QueueVerbs[ShardMap]):
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
     ) -> Call[list[Receipt]]:
-        """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
-        `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
+        """Add all jobs in parts, each part to one shard. Returns their receipts. If a part fails, the error has
+        `receipts` for all jobs in their order, with `None` for each job that may be missing from the queue.
         """
         return enqueue_many(self.map, jobs, Freely(context, durable), bind)
 

@@ -50,7 +50,7 @@ class ScheduleVerbs(Generic[M]):
         return sorted(found, key=lambda one: (one.paused, one.next_due))
 
     def of(self, name: str) -> Call[tuple[Schedule, JobState[Any]] | None]:
-        """Read a schedule, and its next job; `None` without such a schedule."""
+        """Read a schedule, and its next job. Returns `None` without such a schedule."""
         return first(self.map, name, schedule_ops.schedule_of)
 
     def pause(self, name: str, pause: bool) -> Call[bool]:
@@ -58,7 +58,7 @@ class ScheduleVerbs(Generic[M]):
         return each(self.map, name, name, lambda ops, name: schedule_ops.pause_schedule(ops, name, pause))
 
     def run(self, name: str) -> Call[str | None]:
-        """Enqueue the job of a schedule now; return its id, `None` without such a schedule."""
+        """Enqueue the job of a schedule now. Returns its id, or `None` without such a schedule."""
         return first(self.map, name, schedule_ops.run_schedule)
 
 

@@ -139,7 +139,7 @@ class ShardedViews(ViewVerbs[ShardMap]):
     """As `ViewVerbs`, for several shards."""
 
     def counts(self) -> Call[Counts]:
-        """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
+        """Count the jobs in each state. The counts are sums over all shards, each at an instant of its own."""
         shards, counts = yield from self._counts()
         return summed([shards.table.gone(self.map.ops.keys.queue), *counts])
 

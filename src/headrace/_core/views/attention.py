@@ -34,7 +34,9 @@ NO_SIGNS = Signs()
 
 @frozen
 class Look:
-    """A closer look at a queue: its signs of trouble, and the usual wait of its oldest job in seconds (`usual`)."""
+    """A closer look at a queue. It has its signs of trouble, and the usual wait of its oldest job in seconds
+    (`usual`).
+    """
 
     signs: Signs = NO_SIGNS
     usual: float | None = None
@@ -46,13 +48,13 @@ NONE = Look()
 
 
 def usual_lag(points: Sequence[TrendPoint]) -> float | None:
-    """Return the usual wait of the oldest job in seconds; `None` if too little is known."""
+    """Return the usual wait of the oldest job in seconds. Returns `None` if too little is known."""
     return median(one.lag for one in points) if len(points) >= 10 else None
 
 
 def admits(declared: str, buckets: Sequence[int], share: float = 1.0) -> bool:
-    """Tell whether the rate limits of the whole queue admit a job. *declared*: the limits in the words of their
-    declaration; *buckets*: the ms until the bucket of each is full, in a shard with this *share* of all keys.
+    """Tell whether the rate limits of the whole queue admit a job. *declared* has the limits in the words of their
+    declaration. *buckets* has the ms until the bucket of each is full, in a shard with this *share* of all keys.
     """
     for (limit, per, key, burst, per_shard), full in zip(declared_rates(declared), buckets, strict=False):
         step = 1000 * per / limit
@@ -78,8 +80,8 @@ def attention(
     *,
     now: float = 0.0,
 ) -> tuple[Attention, ...]:
-    """List the facts that need attention, the worst first. *refused*: commands that the full server refused of late.
-    *now*: of the server's clock.
+    """List the facts that need attention, the worst first. *refused* has the commands that the full server refused of
+    late. *now* is the time of the server's clock.
     """
     found = [*_of_server(server, refused)]
     found += [Attention("unreadable", name, f"can't be read: {why}", bad=True) for name, why in broken.items()]
@@ -137,7 +139,9 @@ def _held_back(name: str, counts: Counts, look: Look) -> Iterator[Attention]:
 
 
 def other_terms(queue: QueueView, now: float) -> str:
-    """Name the live workers that declare other terms than the queue has, and since when they do; '' for no worker."""
+    """Name the live workers that declare other terms than the queue has, and since when they do. Returns '' for no
+    worker.
+    """
     found: dict[str, OtherTerms] = {}
     for worker in queue.workers:
         if worker.alive and worker.differs is not None:

@@ -1,4 +1,4 @@
-"""The choice of jobs in a list: by kind, header, texts and time, among the texts that may be shown."""
+"""The choice of jobs in a list, by kind, header, texts and time, among the texts that may be shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _moment(value: object) -> float | None:
 
 @frozen
 class Choice:
-    """The jobs that a list shows: all if nothing is given."""
+    """The jobs that a list shows. If nothing is given, these are all jobs."""
 
     kind: str | None = field(default=None, validator=_optional_text)
     end: str | None = None

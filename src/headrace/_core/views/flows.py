@@ -27,7 +27,9 @@ RUN_STATES = ("running", "blocked", "completed", "failed", "cancelled")
 
 
 def ranks(edges: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the column of each stage: behind all that lead to it. Edges that close a circle do not count."""
+    """Return the column of each stage, which is behind all stages that lead to it. Edges that close a circle do not
+    count.
+    """
     order = list[str]()
     open_now = set[str]()
     back = set[tuple[str, str]]()
@@ -72,7 +74,9 @@ class FlowViews(OverviewViews):
     """Views of flows and their runs."""
 
     def flows(self) -> Call[tuple[FlowView, ...]]:
-        """Read the flows, and other groups of queues: their stages, as far as they had jobs, with their counts."""
+        """Read the flows and other groups of queues. Each has its stages, as far as they had jobs, with their
+        counts.
+        """
 
         def build() -> Call[tuple[FlowView, ...]]:
             groups: dict[str, list[QueueView]] = {}
@@ -95,8 +99,8 @@ class FlowViews(OverviewViews):
         return [name.partition("/")[2] for name in names if name.startswith(f"{flow}/")]
 
     def runs(self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = "") -> Call[RunsPage]:
-        """Read some runs of a flow, as a scan of the server finds them: in this state and stage, with ids that begin
-        with *prefix*.
+        """Read some runs of a flow, as a scan of the server finds them. They are in this state and stage, and their ids
+        begin with *prefix*.
         """
         self._flow(flow, [])  # refused before anything is sent
         if not cursor.isdigit() and cursor:

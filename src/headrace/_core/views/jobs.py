@@ -1,4 +1,4 @@
-"""Views of jobs: lists by state, one job, and the search by id."""
+"""Views of jobs. They list jobs by state, read one job, and search by id."""
 
 from __future__ import annotations
 

@@ -26,8 +26,9 @@ Groups = dict[str, list[JobState[Any]]]
 
 @define(eq=False)
 class Pile:
-    """The newest dead letters of a shard, read at the moment `at`, and where to read on: '' if these are all, `None` if
-    nothing was read. `counted`: the moment of the last count of its queue, with the dead and the trimmed letters.
+    """The newest dead letters of a shard, read at the moment `at`. `cursor` is where to read on. It is '' if these are
+    all, and `None` if nothing was read. `counted` has the moment of the last count of its queue, with the dead and the
+    trimmed letters.
     """
 
     ops: Ops

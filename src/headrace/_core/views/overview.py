@@ -1,4 +1,4 @@
-"""The view of all queues: their totals, the server, and the facts that need attention."""
+"""The view of all queues. It has their totals, the server, and the facts that need attention."""
 
 from __future__ import annotations
 

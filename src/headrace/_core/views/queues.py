@@ -1,4 +1,4 @@
-"""Views of queues: their counts, one queue, schedules and trends."""
+"""Views of queues. They read counts, one queue, schedules and trends."""
 
 from __future__ import annotations
 

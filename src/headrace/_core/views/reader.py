@@ -1,4 +1,4 @@
-"""The reader of all views: its knowledge of the server, and its cache of readings."""
+"""The reader of all views. It knows the server, and caches readings."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 
 
 class Reader:
-    """Maker of all views of one namespace. *fresh*: seconds for which a view is shown again. *with_results*: reads the
-    results of a job's steps, by the codec of its queue.
+    """Maker of all views of one namespace. *fresh* is the seconds for which a view is shown again. *with_results* reads
+    the results of a job's steps, by the codec of its queue.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The texts of jobs as they may be shown: bounded, printable, and redacted."""
+"""The texts of jobs as they may be shown. They are bounded, printable and redacted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Redaction:
         self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
         position: int | None = None, whole: bool = False, now: float | None = None,
     ) -> JobView:  # fmt: skip
-        """Make the view of a job; only the beginnings of its texts, unless *whole*. *now*: the server's time."""
+        """Make the view of a job. It has only the beginnings of its texts, unless *whole*. *now* is the
+        server's time.
+        """
         job = state.job
         reason = None if not state.reason else self.text("reason", state.reason, job)
         traceback = None if not (whole and state.traceback) else self.text("traceback", state.traceback, job)

@@ -18,8 +18,8 @@ from headrace._model.terms import Value, value_of
 def by_turns(
     path: Sequence[str], weights: Mapping[Value, float], units: Sequence[list[HeldJob]]
 ) -> list[list[HeldJob]]:
-    """Order units of one job each: the first of each value, then the second, by weight; with two levels first within
-    each organisation. Jobs of one value keep their order, and lower priorities stay behind.
+    """Order units of one job each. The first of each value comes first, then the second, by weight. With two levels
+    each organisation orders its own values first. Jobs of one value keep their order, and lower priorities stay behind.
     """
     rows = [(value_of(path, unit[0].job.headers), unit) for unit in units]
     for depth in range(len(path), 0, -1):

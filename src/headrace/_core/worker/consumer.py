@@ -1,8 +1,8 @@
-"""The consumer of one queue in a worker: the state of its jobs, from lease to settlement.
+"""The consumer of one queue in a worker. It has the state of its jobs, from lease to settlement.
 
 The roles work on consumers, in files named after them. A consumer decides how a job ends and how many jobs may be
-leased, and lists the jobs that need attention; it sends nothing. Its subclasses override the hooks: `variants.py`, and
-`_core/flows/consumer.py`.
+leased, and lists the jobs that need attention. It sends nothing. Its subclasses in `variants.py` and
+`_core/flows/consumer.py` override the hooks.
 """
 
 from __future__ import annotations
@@ -95,8 +95,9 @@ class Consumer:
 
     @property
     def stalls_at_most(self) -> float:
-        """Seconds for which jobs are kept while the engine of the handlers stands still: a lease, or a longer
-        deadline."""
+        """Seconds for which jobs are kept while the engine of the handlers stands still. They are a lease, or a longer
+        deadline.
+        """
         handlers = list(self.handler.kinds.values()) or [self.handler]
         return max(self.ops.settings.lease, *(handler.deadline or 0.0 for handler in handlers))
 
@@ -194,8 +195,8 @@ class Consumer:
         self.forget(cast("HeldJob", held))
 
     def parts(self, held: HeldJob) -> bool:
-        """Tell whether the call that suspends a run is under way. Its answer says whether the job was ours: by now
-        that may be here again.
+        """Tell whether the call that suspends a run is under way. Its answer says whether the job was ours. By now the
+        job may be here again.
         """
         run = self.jobs.runs.get(held)
         return run is not None and run.parting
@@ -249,7 +250,9 @@ class Consumer:
         retry: Retry | None = None,
         anew: bool = False,
     ) -> Settlement:
-        """Decide how a job ends. *retry* replaces its handler's; *anew*: earlier failures do not count any more."""
+        """Decide how a job ends. *retry* replaces its handler's own. With *anew*, earlier failures do not count any
+        more.
+        """
         if error is None:
             return Settlement("complete", held, None if result is None else self.encoded(held, result))
         age = max(0.0, held.leased_at - held.job.enqueued_at)  # both by the server's clock
@@ -343,7 +346,8 @@ class Consumer:
         """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`. With
         `fair` they start while two lease calls are under way.
 
-        With limits none: a job that waits for a handler here would take a slot that others could use.
+        With limits no job is leased ahead, because a job that waits for a handler here would take a slot that others
+        could use.
         """
         fair = self.leasing.fair
         if fair is not None and fair.queues.limits:

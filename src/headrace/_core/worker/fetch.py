@@ -1,8 +1,8 @@
-"""The roles that lease and settle: `fetch` does both in one round trip, `wait` blocks while the queue is empty.
+"""The roles that lease and settle. `fetch` does both in one round trip, and `wait` blocks while the queue is empty.
 
-Start reading a worker here. `fetch` repeats one exchange: it settles the jobs that have ended, and leases as many jobs
+Start reading a worker here. `fetch` repeats one exchange. It settles the jobs that have ended, and leases as many jobs
 as can start soon. The engine runs their handlers (`Start`), and reports each end to `Consumer.finished`, which records
-a settlement; the engine then wakes `fetch`. Each lease is settled once. When the worker stops, jobs that have not
+a settlement. The engine then wakes `fetch`. Each lease is settled once. When the worker stops, jobs that have not
 started go back to the front of the queue.
 """
 
@@ -60,7 +60,6 @@ class _LeaseCall:
 
     @classmethod
     def of(cls, consumer: Consumer, limit: int, woken: bool) -> _LeaseCall:
-        """Make a call of *consumer* for *limit* jobs."""
         return cls(consumer.name, limit, woken, consumer.leasing.loss_notices)
 
 
@@ -86,7 +85,8 @@ def fetch(consumer: Consumer) -> Role:
 def _exchange(consumer: Consumer) -> Call[float | None]:
     """Lease and settle in one round trip. If neither is possible, return the seconds to sleep, unless woken.
 
-    A separate function: otherwise the role would keep leased and settled jobs in memory while it sleeps.
+    This is a separate function, because the role would otherwise keep leased and settled jobs in memory while it
+    sleeps.
     """
     if consumer.suspects.holder is not None:
         yield from let_go_on(consumer)

@@ -1,4 +1,4 @@
-"""The heartbeat role: tells the server that the worker is alive, and learns if its peers declared it dead."""
+"""The heartbeat role. It tells the server that the worker is alive, and learns if its peers declared it dead."""
 
 from __future__ import annotations
 

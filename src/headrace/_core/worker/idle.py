@@ -1,4 +1,4 @@
-"""Idle mode: a worker with many queues stops heartbeats and sweeps for queues that have been inactive.
+"""Idle mode. A worker with many queues stops heartbeats and sweeps for queues that have been inactive.
 
 An idle worker is registered for a long time. Before it leases again, it sends a heartbeat, which notifies its peers.
 Idle peers then resume sweeping the queue, as they do when a new worker starts. As long as any worker is active in a

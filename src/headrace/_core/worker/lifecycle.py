@@ -1,4 +1,6 @@
-"""The life of a whole worker: its phases, the jobs it still holds, and how long its stop waits for the server."""
+"""The life of a whole worker. It has its phases, the jobs it still holds, and how long its stop waits for the
+server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The role `reclaim`: ends runs past their deadline, reclaims jobs, and promotes due jobs."""
+"""The role `reclaim`. It ends runs past their deadline, reclaims jobs, and promotes due jobs."""
 
 from __future__ import annotations
 

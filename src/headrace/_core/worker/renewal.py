@@ -1,4 +1,4 @@
-"""The leases of held jobs: the role `renew` keeps them, and other roles check them or give them up.
+"""The leases of held jobs. The role `renew` keeps them, and other roles check them or give them up.
 
 A lease is renewed after a third of its duration. The role shares only the consumers' state with the handlers, so an
 engine may run it where handlers can't block it. A bound ensures that a worker whose handlers hang for ever does not

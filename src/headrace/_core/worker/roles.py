@@ -1,4 +1,4 @@
-"""The roles of a worker, as generators of effects: no thread, no task, no clock, no socket.
+"""The roles of a worker, as generators of effects. They have no thread, no task, no clock and no socket.
 
 An engine drives every role that `all_roles` names, performs its effects, runs handlers, and calls `Consumer.begin` and
 `Consumer.finished`. Each role ends at a phase of the worker.

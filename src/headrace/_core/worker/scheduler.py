@@ -1,5 +1,5 @@
-"""The scheduler role: enqueues the jobs of recurring schedules when they are due. It learns the next due time from the
-role `reclaim`, and sleeps until then. It also declares the schedules of the code to the server.
+"""The scheduler role. It enqueues the jobs of recurring schedules when they are due. It learns the next due time from
+the role `reclaim`, and sleeps until then. It also declares the schedules of the code to the server.
 """
 
 from __future__ import annotations

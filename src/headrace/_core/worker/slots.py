@@ -1,4 +1,4 @@
-"""The slots of a handler whose queue has several shards: its consumers, one a shard, share them and take turns."""
+"""The slots of a handler whose queue has several shards. Its consumers, one a shard, share them and take turns."""
 
 from __future__ import annotations
 

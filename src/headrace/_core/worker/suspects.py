@@ -1,7 +1,7 @@
 """Suspects run one at a time in a worker's process. A suspect is a job whose holder died twice.
 
 A suspect starts when its process holds no other job, so that a death is its own. Until then the process leases nothing
-new, for the length of a lease at most. While the suspect runs, it leases nothing new either: for the length of a lease
+new, for the length of a lease at most. While the suspect runs, it leases nothing new either, for the length of a lease
 at first, and longer with each death. So a long job holds up others for a bounded time. No two suspects run together.
 """
 

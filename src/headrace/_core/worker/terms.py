@@ -1,4 +1,4 @@
-"""The terms of a queue, as its consumer obeys them: the queue's count, whatever the worker declares."""
+"""The terms of a queue, as its consumer obeys them. The queue's terms count, whatever the worker declares."""
 
 from __future__ import annotations
 

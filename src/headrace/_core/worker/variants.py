@@ -1,4 +1,4 @@
-"""The consumers of two special handlers: for jobs of several kinds, and for jobs that never end.
+"""The consumers of two special handlers, which are for jobs of several kinds, and for jobs that never end.
 
 The role `watch` gives up jobs of the second kind in time.
 """

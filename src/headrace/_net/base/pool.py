@@ -97,7 +97,6 @@ class BasePool:
         return former or time.monotonic() - since > LOOK_AFTER_S
 
     def _is_open(self, connection: Any) -> bool:
-        """Tell whether a connection is open, as far as this process knows."""
         raise NotImplementedError
 
     def _spare(self) -> Sequence[Any]:

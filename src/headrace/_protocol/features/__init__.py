@@ -1,1 +1,1 @@
-"""Features as scripts have them: the readers of their replies, and their operations."""
+"""Features as scripts have them. Each has the readers of its replies, and its operations."""

@@ -1,4 +1,6 @@
-"""Enqueueing under conditions, as operations: room in the queue, and the treatment of a job whose id exists already."""
+"""Enqueueing under conditions, as operations. The conditions are room in the queue, and the treatment of a job whose id
+exists already.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +74,14 @@ class Admission:
 
     @property
     def most(self) -> int:
-        """The number of jobs that may wait (for a shard, its share); 0: any number."""
+        """The number of jobs that may wait. For a shard, this is its share. 0 means any number."""
         return room(self.ops.settings.max_waiting or 0, self.ops.share)
 
     @property
     def most_together(self) -> int:
-        """The largest number of jobs in a part: a tenth of the queue. Larger parts would wait for an empty queue."""
+        """The largest number of jobs in a part, which is a tenth of the queue. Larger parts would wait for an empty
+        queue.
+        """
         return min(JOBS_PER_SCRIPT, max(1, self.most // 10)) if self.most else JOBS_PER_SCRIPT
 
     def full(self, waiting: int) -> QueueFull:

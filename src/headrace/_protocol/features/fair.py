@@ -1,9 +1,9 @@
-"""The operations of queues with terms: `fair=`, `weights=` and `limits=`.
+"""The operations of queues with terms, which declare `fair=`, `weights=` and `limits=`.
 
 `Ops.lease(fair=True)` calls `lease_fair` in place of `lease`. Its `Grant` says with `unread` that new jobs were not
-looked at, so `line_up` is to be called until it answers false; and with `structure` which terms the queue has. Each of
-the two answers `elsewhere` if the other is to be called. A client with terms calls `declare` before its first lease,
-and `declare(again=True)` while the queue has others. `redeclare` is for operators; without terms it ends them. All are
+looked at, so `line_up` is to be called until it answers false. It says with `structure` which terms the queue has. Each
+of the two answers `elsewhere` if the other is to be called. A client with terms calls `declare` before its first lease,
+and `declare(again=True)` while the queue has others. `redeclare` is for operators. Without terms it ends them. All are
 repeated while they answer `again`.
 """
 
@@ -27,8 +27,9 @@ from headrace.errors import ConfigurationError
 
 @frozen
 class DeclaredTerms:
-    """The answer to a declaration of terms: whether to call *again*, as a change of the structure takes several calls,
-    and the queue's *structure*, '' for none. *said*: the options that others declared differently, if ours count now.
+    """The answer to a declaration of terms. `again` tells whether to call again, because a change of the structure
+    takes several calls. `structure` is the queue's structure, or '' for none. `said` has the options that others
+    declared differently, if ours count now.
     """
 
     again: bool
@@ -73,7 +74,7 @@ def redeclare(ops: Ops) -> Op[DeclaredTerms]:
 
 
 def line_up(ops: Ops, worker: str) -> Op[bool]:  # noqa: ARG001 - as all calls of workers
-    """Look at `LOOKS_PER_SCRIPT` new jobs without leasing any. True: there are more."""
+    """Look at `LOOKS_PER_SCRIPT` new jobs without leasing any. The answer is true if there are more."""
     return ops.op("line_up", [LOOKS_PER_SCRIPT, *ops.order()], bool)
 
 
@@ -110,7 +111,7 @@ def paused(ops: Ops) -> Op[list[Value]]:
 
 
 def pause(ops: Ops, wanted: Sequence[str | bytes], pause: bool) -> Op[bool]:
-    """Pause a value, or resume it. False: it was in that state. Raises `ConfigurationError`."""
+    """Pause a value, or resume it. The answer is false if it was in that state already. Raises `ConfigurationError`."""
 
     def decode(reply: int) -> bool:
         if reply > 1:
@@ -144,7 +145,7 @@ def slots(ops: Ops) -> Op[list[LimitView]]:
 
 
 def part(value: str | None) -> bytes:
-    """Return a value as nodes and lines have it: with its length, or `-` for a missing one."""
+    """Return a value as nodes and lines have it, which is with its length in front. A missing value is `-`."""
     if value is None:
         return b"-"
     cut = value.encode()[:VALUE_BYTES]

@@ -15,8 +15,9 @@ _HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
 
 @frozen
 class Ended:
-    """The end of a job: `state` is one of `ENDS`, with the data of the history; `there` if the job has not ended;
-    `gone` or `gone, or dead` if nothing else is known; `again` if the caller must ask again.
+    """The end of a job. `state` is one of `ENDS`, and then the data of the history is here too. It is `there` if the
+    job has not ended. It is `gone` or `gone, or dead` if nothing else is known. It is `again` if the caller must ask
+    again.
     """
 
     state: str
@@ -26,8 +27,8 @@ class Ended:
 
 @frozen
 class Tried:
-    """The attempts of a job, the oldest first. `ran`: the seconds that the deliveries of a run took; `None`: of no run.
-    `before`: the seconds of the attempts before it was a run.
+    """The attempts of a job, the oldest first. `ran` has the seconds that the deliveries of a run took, or `None` if
+    the job was no run. `before` has the seconds of the attempts before it was a run.
     """
 
     attempts: tuple[Attempt, ...]

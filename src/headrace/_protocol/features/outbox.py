@@ -11,7 +11,7 @@ from headrace._protocol.replies import text
 
 
 def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
-    """Keep a report on the SQL outbox of a queue, or read the last one; `None`: there is none."""
+    """Keep a report on the SQL outbox of a queue, or read the last one. The answer is `None` if there is none."""
 
     def decode(reply: Any) -> OutboxView | None:
         age, *words = reply

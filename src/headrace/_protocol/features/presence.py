@@ -26,5 +26,5 @@ def ask(ops: Ops, name: str, request: Request) -> Op[tuple[int, int]]:
 
 
 def rest(ops: Ops, worker: str, duration: float) -> Op[int]:
-    """Register *worker* for *duration* seconds without heartbeats, if the queue has no work; see `rest.lua`."""
+    """Register *worker* for *duration* seconds without heartbeats, if the queue has no work. `rest.lua` explains it."""
     return ops.op("rest", [worker, term("duration", duration)], int)

@@ -36,7 +36,7 @@ def result(ops: Ops, name: str) -> Op[bytes | None]:
 
 
 def results(ops: Ops, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
-    """Fetch the kept results of jobs, at most 500; `False`: ask for this one again."""
+    """Fetch the kept results of jobs, at most 500. `False` in the answer means to ask for this one again."""
     return _kept(ops, names, kept, MethodType(results, ops))  # a bound method: equal ones join their calls
 
 

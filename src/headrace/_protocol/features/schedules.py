@@ -1,4 +1,4 @@
-"""Schedules: their operations, and their replies."""
+"""The operations of schedules, and their replies."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from headrace.errors import describe_error
 
 @frozen
 class DueSchedules:
-    """Schedules with a tick that is due: (name, due, timing, missed) each; times in ms of the server's clock.
+    """Schedules with a tick that is due. Each is (name, due, timing, missed). Times are in ms of the server's clock.
 
-    `cursor` is empty if these are all schedules. `last` has the last run of each, as 'ms id' or ''; `jobs` the fields
-    of the jobs of one that was asked for by name.
+    `cursor` is empty if these are all schedules. `last` has the last run of each, as 'ms id' or ''. `jobs` has the
+    fields of the jobs of one that was asked for by name.
     """
 
     now: int
@@ -81,7 +81,7 @@ def listed(ticking: DueSchedules) -> list[Schedule]:
 
 
 def schedule(ops: Ops, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
-    """Make a job recur: return a function from the server's ms to the operation, which answers -1 at the limit."""
+    """Make a job recur. Returns a function from the server's ms to the operation, which answers -1 at the limit."""
     if len(job_id(name).encode()) > 400:
         raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
     fields: list[Arg] = ["data", ops.encoded(job.payload, inline(ops.bound)), *ops.headers(job)]
@@ -105,7 +105,7 @@ def schedules(ops: Ops) -> Op[list[Schedule]]:
 
 
 def schedule_of(ops: Ops, name: str) -> Op[tuple[Schedule, JobState[Any]] | None]:
-    """Read a schedule, and its next job; `None` without such a schedule."""
+    """Read a schedule, and its next job. The answer is `None` without such a schedule."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[Schedule, JobState[Any]] | None:
@@ -118,12 +118,14 @@ def schedule_of(ops: Ops, name: str) -> Op[tuple[Schedule, JobState[Any]] | None
 
 
 def pause_schedule(ops: Ops, name: str, pause: bool) -> Op[bool]:
-    """Pause or resume a schedule; false if there is none of that name, or it was in that state already."""
+    """Pause or resume a schedule. The answer is false if there is none of that name, or it was in that state
+    already.
+    """
     return ops.op("pause_schedule", [job_id(name), int(pause)], bool)
 
 
 def run_schedule(ops: Ops, name: str) -> Op[str]:
-    """Enqueue the job of a schedule now; return its id, '' without such a schedule."""
+    """Enqueue the job of a schedule now. The answer is its id, or '' without such a schedule."""
     return ops.op("run_schedule", [job_id(name)], text, priorities=LEVELS_AT_MOST)
 
 
@@ -133,7 +135,7 @@ def ticking(ops: Ops, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
 
 
 def declare_schedules(ops: Ops, declared: Declared, worker: str) -> Op[tuple[bool, list[str]]]:
-    """Declare the schedules of the code. The reply: whether to make them, and the names of ended schedules."""
+    """Declare the schedules of the code. The answer is whether to make them, and the names of ended schedules."""
     names = [one.name for one in declared.schedules]
     return ops.op("recur", [worker, declared.set, *names], recurring)
 

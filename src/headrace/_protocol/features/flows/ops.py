@@ -175,7 +175,7 @@ class FlowOps:
         return Op(name, source, [*index, *others], args, decode, self.keys.lane("") if source.recorded else "")
 
     def first(self, stage: str | None) -> str:
-        """Return the stage in which a run begins: *stage*, or the first declared stage."""
+        """Return the stage in which a run begins. It is *stage*, or the first declared stage."""
         stages = self.declared()
         return next(iter(stages)) if stage is None else self._known("stage", stage)
 
@@ -211,8 +211,8 @@ class FlowOps:
         context: Context | None = None,
         keep: Callable[[Any], bytes | None] | None = None,
     ) -> Advance | None:
-        """Translate a stage's *outcome* to a step; `None` for a job of no run. *context*: trace headers for its
-        children. *keep* encodes its result; `None` from it: there is none to keep.
+        """Translate a stage's *outcome* to a step. Returns `None` for a job of no run. *context* has trace headers for
+        its children. *keep* encodes its result, and returns `None` if there is none to keep.
         """
         job = claim.job
         stage = self.declared().get(job.queue.removeprefix(f"{self.name}/"))
@@ -248,7 +248,7 @@ class FlowOps:
         return Advance(self.run(job.id), args, len(children))
 
     def has(self, job: Job) -> bool:
-        """Check that a stage's job belongs to a run: a foreign producer may write any header, and any id."""
+        """Check that a stage's job belongs to a run, because a foreign producer may write any header, and any id."""
         try:
             return job.headers.get(FLOW) == self.run(job.id)
         except ValueError:
@@ -337,8 +337,8 @@ class FlowOps:
     ) -> Op[tuple[list[FlowState | None], Any]]:
         """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`.
 
-        The answer covers the first jobs, and may end within one: pass that job as *begun* to the next call. A run whose
-        key another program wrote is unknown; if *strict*, it raises `ReplyError`.
+        The answer covers the first jobs, and may end within one. Pass that job as *begun* to the next call. A run whose
+        key another program wrote is unknown. If *strict*, it raises `ReplyError`.
         """
         stages = self.declared()
 
@@ -380,8 +380,8 @@ class FlowOps:
         return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, JOBS_PER_SCRIPT], ids)
 
     def leads(self, queue: str) -> str:
-        """Name the stages to which jobs of the stage *queue* go on, as `pack +item`: `+` before stages of children, `-`
-        for none.
+        """Name the stages to which jobs of the stage *queue* go on, as `pack +item`. A `+` stands before stages of
+        children. `-` stands for no stage.
         """
         stage = self.stages[queue.removeprefix(f"{self.name}/")]
         return " ".join([*stage.next, *(f"+{name}" for name in stage.children)]) or "-"

@@ -58,9 +58,9 @@ def flow_cursor(row: Any) -> bytes:
 
 
 def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
-    """Decode the state of one job of a flow; `None` if there is no such job.
+    """Decode the state of one job of a flow. Returns `None` if there is no such job.
 
-    *strict*: `ReplyError` if another program wrote the key of its run.
+    With *strict*, raises `ReplyError` if another program wrote the key of its run.
     """
     if len(row) == 2 and strict:
         raise ReplyError(f"job {name!r}: its run's key {text(row[1])} is not headrace's: remove it, or rename it")

@@ -1,4 +1,4 @@
-"""The operations of runs: recording steps, suspending and waking a run, and reading its records."""
+"""The operations of runs. They record steps, suspend and wake a run, and read its records."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def record(
 
 @frozen
 class Waiting:
-    """The answer to a sleep or wait: `state` is waiting, there, over or refused, with the *number* of its record, the
-    *value* of a signal that was there, or *why* it was refused. *due* is in seconds.
+    """The answer to a sleep or wait. `state` is waiting, there, over or refused. `number` is the number of its record,
+    `value` the value of a signal that was there, and `why` the reason of a refusal. `due` is in seconds.
     """
 
     state: str
@@ -78,8 +78,8 @@ def _suspended(reply: Any) -> tuple[bool, float | None]:
 def suspend(
     ops: Ops, claim: Claim, waits: Sequence[int], *, release_key: bool = False
 ) -> Op[tuple[bool, float | None]]:
-    """Suspend a run until the first of the sleeps and waits with these numbers is over. The answer: whether the lease
-    was held, and when it is due.
+    """Suspend a run until the first of the sleeps and waits with these numbers is over. The answer is whether the lease
+    was held, and when the first is due.
     """
     args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
     return ops.op("suspend", [*args, int(release_key), claim.began, *waits], _suspended)
