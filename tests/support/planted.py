@@ -24,7 +24,7 @@ Edit = tuple[str, str, str]
 
 # Bugs of what two ways of a script do: that of nearly every call, and that of all others.
 EVERYBODY: Sequence[Edit] = [
-    ("complete", "reply[i] = gone[n]", "reply[i] = 1"),
+    ("complete", "places[n] or n] = gone[n]", "places[n] or n] = 1"),
     (
         "complete",
         "reply[i] = redis.call('XDEL', jobs, ARGV[items + i - 1])",

@@ -164,18 +164,23 @@ local probe = results > 0 and redis.pcall('ZADD', leases, 'XX', 0, '')
 local full = type(probe) == 'table' and string.find(probe.err, 'used memory', 1, true)
 
 -- 3. Remove the jobs before any other write, so that a full server can still be drained.
-local won, reply, leaving, ids_leaving, places = 0, {}, {}, with_ids and {} or nil, {}
-for i = 1, limit do
-  reply[i] = 0
-  if not mine or mine[i] then
-    leaving[#leaving + 1], places[#places + 1] = entries[i], i
-    if with_ids then ids_leaving[#leaving] = ARGV[names + i - 1] end
+local won, reply, all, places = 0, {}, true, nil
+local leaving, ids_leaving = entries, with_ids and {unpack(ARGV, names, names + limit - 1)}
+for i = 1, mine and limit or 0 do all = all and mine[i] end
+if not all then
+  leaving, ids_leaving, places = {}, with_ids and {}, {}
+  for i = 1, limit do
+    reply[i] = 0
+    if mine[i] then
+      leaving[#leaving + 1], places[#places + 1] = entries[i], i
+      if with_ids then ids_leaving[#leaving] = ARGV[names + i - 1] end
+    end
   end
 end
 if #leaving > 0 then
   local number, _, gone = depart(q, leaving, {ids = ids_leaving, what = with_ids and COMPLETED})
   won = number
-  for n, i in ipairs(places) do reply[i] = gone[n] end
+  for n = 1, #leaving do reply[places and places[n] or n] = gone[n] end
 end
 if won > 0 then redis.call('HINCRBY', stats, 'completed', won) end
 if listening.completed then

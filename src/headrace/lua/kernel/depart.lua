@@ -36,18 +36,23 @@ end
 -- Free the *ids* of jobs whose entries are *gone*. Another job may own an id: a foreign producer added a second job with
 -- it. Answers under which names these jobs were known: their ids, or of a job without one its entry.
 local function free_ids(q, names, ids, gone)
-  local known, asked, of, free = {}, {}, {}, {}
-  for i = 1, #names do
-    local own = ids[i] and ids[i] ~= ''
-    if gone[i] == 1 and own then asked[#asked + 1], of[#of + 1] = ids[i], names[i] end
-    if gone[i] == 1 and not own then known[#known + 1] = names[i] end
+  local asked, of, nameless, all = ids, names, {}, true
+  for i = 1, #names do all = all and gone[i] == 1 and ids[i] and ids[i] ~= '' end
+  if not all then
+    asked, of = {}, {}
+    for i = 1, #names do
+      local own = ids[i] and ids[i] ~= ''
+      if gone[i] == 1 and own then asked[#asked + 1], of[#of + 1] = ids[i], names[i] end
+      if gone[i] == 1 and not own then nameless[#nameless + 1] = names[i] end
+    end
   end
-  local owners = #asked > 0 and redis.call('HMGET', q.ids, unpack(asked)) or {}
+  local owners, free = #asked > 0 and redis.call('HMGET', q.ids, unpack(asked)) or {}, {}
   for i = 1, #asked do
-    if owners[i] == of[i] then free[#free + 1], known[#known + 1] = asked[i], asked[i] end
+    if owners[i] == of[i] then free[#free + 1] = asked[i] end
   end
   if #free > 0 then redis.call('HDEL', q.ids, unpack(free)) end
-  return known
+  for i = 1, #nameless do free[#free + 1] = nameless[i] end
+  return free
 end
 -- Jobs that were *known* by these names have left: see *what* of depart.
 local function tell_of(q, known, what)
