@@ -11,7 +11,7 @@ and `AsyncAdmin` of `headrace.inspect`, have the same names and arguments as the
 awaited, and what iterates, iterates with `async for`.
 
 A settlement answers `False` when the lease is lost, and raises nothing. Bad arguments raise `ValueError` or `TypeError`
-before anything is sent. Errors of the server and of the way to it: `docs/reference/errors.md`.
+before anything is sent. Errors of the server and of the way to it are described in `docs/reference/errors.md`.
 """
 
 from importlib.metadata import version as _version

@@ -30,7 +30,7 @@ __all__ = ["cached_property", "condition", "event", "lock", "rlock", "unforked"]
 
 L = TypeVar("L")
 unforked = threading.RLock()
-"""Held for moments in which a fork by another thread waits: the child would get files that stay open."""
+"""Held for moments in which a fork by another thread waits, because the child would get files that stay open."""
 _LOCKS: WeakSet[Any] = WeakSet()  # all locks that exist
 
 

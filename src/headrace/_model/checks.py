@@ -208,7 +208,8 @@ def names_meant(kind: type[C]) -> type[C]:
     """Let a class, and its public functions, say which argument was meant by an unknown keyword.
 
     A call takes about 1 µs more, so this is for classes that are used rarely. `lease` and `NewJob` are left as they
-    are: a wrapper costs each call, `**unknown` is worse for type checkers, and Python 3.13 says it of any function.
+    are, because a wrapper costs each call, `**unknown` is worse for type checkers, and Python 3.13 says it of any
+    function.
     """
     for name, function in list(vars(kind).items()):
         if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):

@@ -1,5 +1,5 @@
-"""Payload codecs. Here are the protocol and the default, raw bytes. The codecs of the extras are
-in `_codecs`. None is pickle.
+"""Payload codecs. Here are the protocol and the default, raw bytes. The codecs of the extras are in `_codecs`. No codec
+uses pickle.
 """
 
 from __future__ import annotations

@@ -254,12 +254,11 @@ class Job(_Open[T_co]):
         """Return the data of the signal *name*, which `queue.signal` sends. An async handler
         must `await` it.
 
-        If the signal has not come, the call ends the delivery as `sleep` does, until the signal
-        comes or *timeout* has passed. With `None` there is no limit, and with 0 the call looks
-        once. After the timeout it raises `TimeoutError`, now and in each later delivery. Of several
-        waits and sleeps side by side, the first that is over begins the next delivery. Meanwhile
-        the job is `blocked`. Raises `CodecError` if the data does not decode, and otherwise the
-        errors of `step`. wait.lua and suspend.lua, 20 µs each.
+        If the signal has not come, the call ends the delivery as `sleep` does, until the signal comes or *timeout* has
+        passed. With `None` there is no limit, and with 0 the call looks once. After the timeout it raises
+        `TimeoutError`, now and in each later delivery. If several waits and sleeps stand side by side, the first that
+        is over begins the next delivery. Meanwhile the job is `blocked`. Raises `CodecError` if the data does not
+        decode, and otherwise the errors of `step`. wait.lua and suspend.lua, 20 µs each.
         """
         return self._taker().wait_for(name, timeout, release_key=release_key)
 
@@ -267,8 +266,8 @@ class Job(_Open[T_co]):
         """Record the progress of the job as *fraction*, from 0 to 1, and up to 200 characters of
         *text*. `find`, events and pages show it.
 
-        Notes are sent once a second at most, the latest one, and at the end of a handler or lease (progress.lua). Never
-        awaited, and never an error of the server's. Raises `TypeError` or `ValueError`.
+        Notes are sent once a second at most, the latest one, and at the end of a handler or lease (progress.lua). The
+        call is never awaited, and never raises an error of the server's. Raises `TypeError` or `ValueError`.
         """
         self._taker().progress(fraction, text)
 

@@ -176,7 +176,7 @@ class Terms:
     weights: Weights = field(hash=False)  # there may be many, and each lease call looks terms up
     limits: tuple[Limit, ...]
     rates: tuple[str, ...]
-    """The keys of the rate limits: lines are told apart by these, too."""
+    """The keys of the rate limits. They tell lines apart, too."""
     structure: str = field(init=False)
     names: tuple[str, ...] = field(init=False)
     """The headers of `fair` and `limits`, for which tasks copy arguments."""
@@ -313,7 +313,7 @@ class Share:
     most: int | None = None
     """The number of its jobs that may run, if a limit of the header of `fair` has one for this value alone."""
     oldest: float | None = None
-    """The seconds since its oldest waiting job might run; `None` if none waits in its line."""
+    """The seconds since its oldest waiting job might run. It is `None` if none waits in its line."""
     paused: bool = False
     """Whether it is paused, alone or with its organisation."""
 
@@ -323,7 +323,7 @@ class Share:
         return "/".join("-" if part is None else part for part in self.value)
 
     def __add__(self, other: Share) -> Share:
-        """Join the shares of a value in two shards. Of the dwells and ages the longer one is kept."""
+        """Join the shares of a value in two shards. It keeps the longer one of their dwells and ages."""
         return Share(
             self.value,
             self.running + other.running,

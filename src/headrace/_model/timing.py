@@ -3,7 +3,7 @@ that comes from the server.
 
 Moments are whole milliseconds since the epoch. A tick is a moment at which a job is due. An interval counts from its
 first tick, so that it never drifts. A cron expression is read as Debian's cron does (by cronsim), in a time zone. Where
-clocks go forward, jobs of the hour that is left out run right after it; where they go back, they run once. An
+clocks go forward, jobs of the hour that is left out run right after it. Where they go back, they run once. An
 expression whose minute or hour begins with `*` goes by real time.
 """
 

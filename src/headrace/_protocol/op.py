@@ -65,9 +65,9 @@ class Op(Generic[R_co]):
     decode: Callable[[Any], R_co]
     lane_prefix: str = ""
     items: Sequence[Any] = ()
-    """The arguments of *join*: concurrent calls of one operation may be sent as one."""
+    """The arguments of *join*. Concurrent calls of one operation may be sent as one."""
     join: Callable[[Sequence[Any]], Op[Any]] | None = None
-    """Makes one operation of the items of several; its decoded reply is a list, one element for each item."""
+    """Makes one operation of the items of several. Its decoded reply is a list, one element for each item."""
     durability: DurabilityWait | None = None
     """The wait that goes with it, if its writes are to be durable."""
 

@@ -1,4 +1,4 @@
-"""The operations that every queue needs, as `Op`s. Pure, so there is no client and no clock.
+"""The operations that every queue needs, as `Op`s. They are pure, so there is no client and no clock.
 
 Arguments are validated here, so that a bad one is refused before anything is sent.
 """

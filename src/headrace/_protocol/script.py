@@ -97,7 +97,7 @@ class Script:
     levelled: bool = False
     """Whether its last keys are the streams of the queue's priority levels after the first."""
     keys: tuple[str, ...] = ()
-    """All its keys, as headers write them: its own, those of features, and a variable tail."""
+    """All its keys, as headers write them. They are its own keys, the keys of features, and a variable tail."""
     features: Mapping[str, Sequence[str]] = field(factory=dict[str, Sequence[str]])
     """The keys that it uses of each feature, in the order of the features."""
 

@@ -60,7 +60,7 @@ class Signs:
     more: bool = False
     held: int = 0
     buckets: tuple[int, ...] = ()
-    """The ms until the buckets of the queue's rate limits are full; 0 for limits by a header."""
+    """The ms until the buckets of the queue's rate limits are full. They are 0 for limits by a header."""
     kinds: tuple[str, ...] = ()
 
 
@@ -119,7 +119,7 @@ def listing(
 
 
 def find(ops: Ops, name: str) -> Op[JobState[Any] | None]:
-    """Find one job. Of the dead letters, only the newest 1,000 or 1 MiB are searched."""
+    """Find one job. It searches only the newest 1,000 dead letters, or 1 MiB of them."""
     jobs = ops.decoder
     return ops.op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
 

@@ -100,7 +100,7 @@ class ProviderCache(Generic[M]):
         self._provider: Any = None
         self._made: M | None = None
         self.known: Callable[[], Any] = self if self._ask is not None else partial(self._place.get, name)
-        """Returns `None` while there is surely no real provider; without a call into Python."""
+        """Returns `None` while there is surely no real provider, without a call into Python."""
 
     def __call__(self) -> M | None:
         provider = self._place.get(self._name) if self._ask is None else self._ask()
@@ -131,13 +131,13 @@ class Place:
         self.queue = queue
         self.client = client
         self.at: dict[str, Value] = {SYSTEM: "redis"}
-        """Attributes of its server; not to be changed."""
+        """Attributes of its server, which must not be changed."""
         if settings.get("path"):
             self.at[ADDRESS] = str(settings["path"])
         elif settings.get("host"):
             self.at |= {ADDRESS: str(settings["host"]), PORT: int(settings.get("port") or 6379)}
         self.common: dict[str, Value] = {DESTINATION: queue, **self.at}
-        """Attributes of the queue itself; not to be changed."""
+        """Attributes of the queue itself, which must not be changed."""
         self._attributes: dict[str, dict[str, Value]] = {}
         self.names = {operation: f"{operation} {queue}" for operation in OPERATIONS}
 
@@ -300,9 +300,7 @@ def error_type(error: BaseException) -> str:
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """Return *error* if it counts as a failure. Of suspended runs and verdicts, only
-    `DeadLetter` does.
-    """
+    """Return *error* if it counts as a failure. Suspended runs and verdicts other than `DeadLetter` do not."""
     return None if isinstance(error, (Verdict, RunSuspended)) and not isinstance(error, DeadLetter) else error
 
 

@@ -3,7 +3,7 @@
     INSTALLED_APPS += ["headrace.django"]
     TASKS = {"default": {"BACKEND": "headrace.django.TaskBackend", "OPTIONS": {"url": "redis://localhost:6379/0"}}}
 
-`manage.py headrace_worker` runs the tasks; `manage.py headrace` is the command line; Django's admin has the pages. See
+`manage.py headrace_worker` runs the tasks. `manage.py headrace` is the command line. Django's admin has the pages. See
 docs/how-to/use-in-django.md.
 """
 

@@ -65,8 +65,8 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     """Runs Django's tasks as jobs. An entry of `TASKS` names it as its `BACKEND`, by the path
     `headrace.django.TaskBackend`.
 
-    Each name of `QUEUES` is a queue of that name. Commands: `manage.py headrace_worker` runs tasks. Options are
-    described in docs/how-to/use-in-django.md; wrong ones are errors of `manage.py check`, and a `ConfigurationError` of
+    Each name of `QUEUES` is a queue of that name. The command `manage.py headrace_worker` runs tasks. Options are
+    described in docs/how-to/use-in-django.md. Wrong ones are errors of `manage.py check`, and a `ConfigurationError` of
     the first call.
     """
 
@@ -102,10 +102,10 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call of *task*, and return its result, which is `READY`.
 
-        In a transaction of the option `database`, it is sent when that is committed, and never if it is rolled back; or
-        with the option `outbox` it is a row of the transaction. Raises Django's `InvalidTask`, and `TypeError` for
-        arguments that JSON can't carry. If the server is away, raises an error of redis after the option `timeout`;
-        after a commit that is logged instead (`task_not_sent`), and later hooks of the transaction run.
+        In a transaction of the option `database`, it is sent when that is committed, and never if it is rolled back.
+        With the option `outbox` it is a row of the transaction. Raises Django's `InvalidTask`, and `TypeError` for
+        arguments that JSON can't carry. If the server is away, raises an error of redis after the option `timeout`.
+        After a commit that is logged instead (`task_not_sent`), and later hooks of the transaction run.
         """
         self.validate_task(task)
         began = time.time()

@@ -1,8 +1,9 @@
 """Django's own names for tasks, of `django.tasks` (Django 6 and later), and of the backport
 `django-tasks`.
 
-Both may be there: a project on Django 6 may use a package whose tasks are the backport's, as Wagtail's are. A task, its
-result and its signals are of one of them. All names are `Any` for type checkers: the annotations of the two differ.
+Both may be there, because a project on Django 6 may use a package whose tasks are the backport's, as Wagtail's are. A
+task, its result and its signals are of one of them. All names are `Any` for type checkers, because the annotations of
+the two differ.
 """
 
 from __future__ import annotations

@@ -98,16 +98,16 @@ def _result_ttl(value: object) -> float:
 class Options:
     """The options of a backend.
 
-    *url*: of the server; without it, the environment's. *retry*: attempts at a task that fails, and the seconds between
-    them; without it, one attempt, as Django's own backends make. *outbox*: tasks are written as rows of *database*, in
-    its transaction. *on_commit*: otherwise, tasks are sent when the transaction of *database* is committed.
-    *priorities*: levels for Django's priorities. *concurrency*: tasks at once, of each queue in each process.
-    *deadline*: seconds that a task may take. *history*: how many ended tasks each queue keeps, for *result_ttl*
-    seconds. *timeout*: seconds that a call may wait for a server that is away. *rate*, *limits*, *fair* and
-    *max_waiting*: of each queue, as `headrace.Queue` has them; their keys are names of arguments, or `kind`.
-    *schedules*: when tasks recur, by their paths. *schema*: of PostgreSQL, in which the outbox is.
-    *relay_database*: the alias by which workers relay, where *database* goes through a pooler. *poll*: seconds between
-    two looks for rows.
+    *url*: the server's URL. Without it, the environment's is used. *retry*: attempts at a task that fails, and the
+    seconds between them. Without it there is one attempt, as Django's own backends make. *outbox*: tasks are written as
+    rows of *database*, in its transaction. *on_commit*: otherwise, tasks are sent when the transaction of *database* is
+    committed. *priorities*: levels for Django's priorities. *concurrency*: tasks at once, of each queue in each
+    process. *deadline*: seconds that a task may take. *history*: how many ended tasks each queue keeps, for
+    *result_ttl* seconds. *timeout*: seconds that a call may wait for a server that is away. *rate*, *limits*, *fair*
+    and *max_waiting*: of each queue, as `headrace.Queue` has them; their keys are names of arguments, or `kind`.
+    *schedules*: when tasks recur, by their paths. *schema*: of PostgreSQL, in which the outbox is. *relay_database*:
+    the alias by which workers relay, where *database* goes through a pooler. *poll*: seconds between two looks for
+    rows.
     """
 
     url: str | None = None

@@ -8,7 +8,8 @@
     with Relay(engine, outbox):  # moves committed rows to the queue
         worker.run()
 
-In PostgreSQL and SQLite; sessions and connections of both colours. `tables` returns the SQL that creates the tables.
+It works in PostgreSQL and SQLite, and with sessions and connections of both colours. `tables` returns the SQL that
+creates the tables.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The rows that a relay moves at once. They are read, made jobs, and deleted when their queue has
 answered.
 
-A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at any point: the next
+A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at any point. The next
 one sends the row again. The queue then drops it, for a day from when it was sent first, however the job has ended.
 
-- PostgreSQL: a relay locks its rows until it has deleted them; others skip these, and leave later rows of their keys.
+- PostgreSQL: a relay locks its rows until it has deleted them. Others skip these, and leave later rows of their keys.
 - SQLite: nothing is locked while Redis is asked, as that would stop all that write to the database. Two relays at once
   send the same rows in the same order, which is twice the work, and the same jobs.
 """

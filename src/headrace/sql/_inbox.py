@@ -37,8 +37,8 @@ def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) ->
 
     It writes a row, which is committed with the effects, or rolled back with them. Of two deliveries of the job at
     once, the second waits for the first to commit. *schema*: of the table, as of `Outbox`. Await it for an asynchronous
-    session. Raises `RunLost`, to end the handler, if the job is not this handler's any more; `ConfigurationError` as
-    `Outbox.enqueue` does. One INSERT.
+    session. Raises `RunLost`, to end the handler, if the job is not this handler's any more. Raises
+    `ConfigurationError` as `Outbox.enqueue` does. One INSERT.
     """
     schema = schema_name(schema)
     if not isinstance(job, Job):

@@ -45,10 +45,10 @@ class Outbox:
     """The jobs of a queue, or of tasks, that `outbox.enqueue(session, payload)` writes in
     transactions.
 
-    The job exists if and only if the transaction is committed; a relay then moves it to the queue (`relay_once`). One
-    object may be shared by threads, and used with sessions of both colours; only the relay connects to Redis.
+    The job exists if and only if the transaction is committed. A relay then moves it to the queue (`relay_once`). One
+    object may be shared by threads, and used with sessions of both colours. Only the relay connects to Redis.
 
-    *schema*: of PostgreSQL, in which the tables are; else in one of the session's search path.
+    *schema*: the schema of PostgreSQL in which the tables are. Without it they are in one of the session's search path.
     """
 
     relays: ClassVar[tuple[Any, Any]]  # the relays for threads and for asyncio, given by `headrace.sql`
@@ -101,17 +101,19 @@ class Outbox:
     ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:
         """Write a job into the transaction of *session*, and return its receipt.
 
-        *session*: a session or connection of SQLAlchemy, of which this may be the first statement; in Django, within
-        `transaction.atomic()`, a connection (`django.db.connection`) or its alias (`"default"`).
+        *session*: a session or connection of SQLAlchemy, of which this may be the first statement. In Django, within
+        `transaction.atomic()`, it is a connection (`django.db.connection`) or its alias (`"default"`).
 
-        *payload*, or a `NewJob`, as of `task.new(…)`; the other arguments as for `Queue.enqueue`. A *delay* in seconds
-        counts from now. *id*: a job of that id in the outbox, or the queue, is left as it is; rows with that id are
-        dropped for a day after the first was sent. In an `ordered` queue the jobs of a *key* are in the
-        order of their commits: on PostgreSQL, transactions with the same key wait for one another.
+        *payload*: a payload, or a `NewJob`, such as `task.new(…)` makes. The other arguments are as for
+        `Queue.enqueue`. A *delay* in seconds counts from now. *id*: a job of that id in the outbox, or the queue, is
+        left as it is. Rows with that id are dropped for a day after the first was sent. In an `ordered` queue the jobs
+        of a *key* are in the order of their commits. On PostgreSQL, transactions with the same key wait for one
+        another.
 
         Await it for an asynchronous session. Raises `ConfigurationError` for a session that begins no transaction, a
-        database without the table, and one that is neither PostgreSQL nor SQLite; `ValueError` for a row that the table
-        does not take, such as a payload over its column's limit; else as `Queue.enqueue`. One INSERT.
+        database without the table, and one that is neither PostgreSQL nor SQLite. Raises `ValueError` for a row that
+        the table does not take, such as a payload over its column's limit. Other errors are as of `Queue.enqueue`. One
+        INSERT.
         """
         job = self._job(payload, id, headers, delay, key, priority)
         row = self._row(job)

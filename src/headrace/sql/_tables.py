@@ -57,8 +57,9 @@ _FOUND: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # the tables tha
 def tables(dialect: str, schema: str | None = None) -> str:
     """Return the SQL that creates the tables, as one page for a migration of yours.
 
-    *dialect*: `postgresql` or `sqlite`. *schema*: of PostgreSQL, created if it is not there; else the first of the
-    search path. Raises `ConfigurationError` for another dialect, and for a schema of SQLite.
+    *dialect*: `postgresql` or `sqlite`. *schema*: the schema of PostgreSQL, which the SQL creates if it is not there.
+    Without it, the tables go to the first of the search path. Raises `ConfigurationError` for another dialect, and for
+    a schema of SQLite.
     """
     return dialects.page(dialect, schema)
 
@@ -66,8 +67,8 @@ def tables(dialect: str, schema: str | None = None) -> str:
 def create_tables(connection: Any, schema: str | None = None) -> None:
     """Create the tables in the transaction of *connection*, or of `alembic.op` in a revision of Alembic.
 
-    *schema*: as of `tables`. Under asyncio: `await connection.run_sync(create_tables)`. Raises an error of SQLAlchemy
-    if one of them exists.
+    *schema*: as of `tables`. Under asyncio, call `await connection.run_sync(create_tables)`. Raises an error of
+    SQLAlchemy if one of them exists.
     """
     for one in dialects.statements(_dialect_of(connection), schema):
         connection.execute(sqlalchemy.text(one))
@@ -107,7 +108,7 @@ def keep_tables() -> None:
     """Let `alembic check` and `--autogenerate` leave the tables alone. No metadata has them, so
     they would be dropped.
 
-    Call it in a revision, beside its functions: Alembic loads these before it compares.
+    Call it in a revision, beside its functions, because Alembic loads these before it compares.
     """
     compare: Any = import_module("alembic.autogenerate")
     if _keep in _KEEPING:

@@ -113,8 +113,8 @@ class AsyncAdmin(Guided, Generic[T]):
         `"acme/ada"` or `("acme", "ada")`, and `"acme"` means all of an organisation. Without `fair` it is a value of
         the header of the only limit. Raises `ConfigurationError` if the queue has no such terms.
 
-        Leased and dead jobs stay. So do jobs enqueued meanwhile (in a sharded queue, in shards that the call has
-        reached). purge.lua, page by page.
+        Leased and dead jobs stay. Jobs that are enqueued meanwhile stay, too (in a sharded queue, in shards that the
+        call has reached). purge.lua, page by page.
         """
         return await self._drive(self._verbs.admin.purge(value))
 

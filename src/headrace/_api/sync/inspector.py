@@ -202,8 +202,9 @@ class Inspector(Closing, Driver):
     def runs(self, flow: str, cursor: str = "", *, state: str = "", stage: str = "", prefix: str = "") -> RunsPage:
         """Read some runs of a flow, from *cursor* of the page before. SCAN of at most 50,000 keys, and flow_read.lua.
 
-        Only runs in *state* (running, blocked, completed, failed or cancelled) and in *stage*, with ids that begin with
-        *prefix*, as far as these are given. A page looks at 1,000 runs or a few more, and may be empty before the end.
+        It returns only runs in *state* (running, blocked, completed, failed or cancelled) and in *stage*, with ids that
+        begin with *prefix*, as far as these are given. A page looks at 1,000 runs or a few more, and may be empty
+        before the end.
         """
         return self._see(self.views.runs(flow, cursor, state, stage, prefix))
 

@@ -40,7 +40,8 @@ def _age(one: Share) -> float:
 
 
 def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
-    """Read the shares of a queue's busiest and longest waiting values. Of each shard so many pages are read at most."""
+    """Read the shares of a queue's busiest and longest waiting values. It reads at most `LOOKS_AT_MOST` more pages of
+    each shard."""
     found: list[Share] = []
     pages = yield from send_all([fair_ops.shares(ops) for ops in shards])
     for ops, page in zip(shards, pages, strict=True):

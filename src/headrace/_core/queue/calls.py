@@ -1,6 +1,7 @@
 """Calls of several round trips, as generators of effects. They are written once for both colours.
 
-A call yields effects, or delegates to the typed helpers of `effects`, and returns its value. No IO here, no clock.
+A call yields effects, or delegates to the typed helpers of `effects`, and returns its value. This module has no IO and
+no clock.
 """
 
 from __future__ import annotations
@@ -271,9 +272,9 @@ def pauses(first: float, last: float) -> Iterator[float]:
 def drain(count: Callable[[], Call[Counts]], timeout: float | None, *, apart: bool = False) -> Call[bool]:
     """Wait until only dead letters are left.
 
-    Polls often at first, and twice a second in the end. *apart*: the counts come from different instants, so a job
-    may move from a shard that is counted late to a shard that was counted early. The queue is empty if two counts in
-    a row find no job, and no job came between them.
+    It polls often at first, and twice a second in the end. *apart*: the counts come from different instants, so a job
+    may move from a shard that is counted late to a shard that was counted early. The queue is empty if two counts in a
+    row find no job, and no job came between them.
     """
     start = yield from Now()
     before: Counts | None = None

@@ -1,4 +1,4 @@
-"""Calls for the results of jobs, or why there will be none. Generators of effects, like `calls`.
+"""Calls for the results of jobs, or why there will be none. They are generators of effects, like `calls`.
 
 A call that waits first subscribes, then reads, so that it misses no end. It does not trust messages, because a message
 may be about an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads

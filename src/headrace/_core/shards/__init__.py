@@ -1,1 +1,1 @@
-"""Sharded queues. Here is which shard has a job, and the verbs that act on all shards."""
+"""Sharded queues. The package finds the shard that has a job, and has the calls that act on all shards."""

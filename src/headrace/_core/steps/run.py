@@ -71,7 +71,7 @@ class Run:
     values: Values
     claim: Claim
     depart: Callable[[Claim], object] = ignored
-    """Called when the job leaves its worker: its run is suspended, or its lease is lost."""
+    """Called when the job leaves its worker, because its run is suspended, or its lease is lost."""
     note: Note = ignored
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it

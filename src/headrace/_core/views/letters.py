@@ -81,9 +81,9 @@ class LetterViews(Reader):
         return [state.job.id for state in reversed(_by_key(piles).get(key, ()))]
 
     def _piles_of(self, names: Sequence[str]) -> Call[tuple[list[Pile], float]]:
-        """Read the newest dead letters of some queues. Return them by shard, and the server's time. Of many queues,
-        only some are read, where the number of letters has changed since the last time, or which were read the longest
-        ago.
+        """Read the newest dead letters of some queues. Return them by shard, and the server's time. If there are many
+        queues, it reads only some. Their number of letters has changed since the last time, or their last reading is
+        the oldest.
         """
         # Dead letters are in no level: with the keys of all, nobody has to ask for the number of levels.
         shards = yield from self._ops_factory.of(names, LEVELS_AT_MOST)

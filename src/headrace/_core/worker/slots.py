@@ -75,7 +75,8 @@ class SharedSlots:
 
     def share(self, consumer: Consumer, free: int) -> int:
         """Return the fair share of the *free* slots for *consumer*. If it is 0, the consumer waits for its turn, and a
-        slot is kept for it. Only a few consumers with a backlog lease at the same time, each several times in a row.
+        slot is kept for it. Only a few consumers with a backlog lease at the same time. Each leases several times in a
+        row.
         """
         granted = self._share(consumer, free)
         if granted >= free:

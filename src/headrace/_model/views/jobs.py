@@ -56,24 +56,24 @@ class JobView:
     attempts: tuple[Attempt, ...] = ()
     kind: str | None = None
     wait: float | None = None
-    """Seconds from its first enqueue to its first attempt, delays included; `None`: not known. Of a running job in its
-    first attempt: at most, as the renewal of its lease counts as its delivery.
+    """Seconds from its first enqueue to its first attempt, delays included. It is `None` if it is not known. For a
+    running job in its first attempt it is an upper bound, as the renewal of its lease counts as its delivery.
     """
     duration: float | None = None
-    """Seconds that its last attempt took, or of a run all its deliveries, without its suspensions; of a running job
-    since its delivery, or since the last renewal of its lease; `None`: not known.
+    """Seconds that its last attempt took. For a run they are the seconds of all its deliveries, without suspensions.
+    For a running job they count since its delivery, or the last renewal of its lease. It is `None` if it is not known.
     """
     finished: float | None = None
-    """The server's time of its end or its death, in seconds; `None` if it has not ended, or that is not known."""
+    """The server's time of its end or its death, in seconds. `None` if it has not ended, or that is not known."""
     shard: int | None = None
     deliveries: int = 0
-    """The times that it was handed out; 0: not known."""
+    """The number of times that it was handed out. It is 0 if that is not known."""
     suspended: bool = False
     """Whether it is a run that sleeps, or waits for a signal."""
     children: Children | None = None
-    """Of an ended job of a flow: the children for which it waited."""
+    """The children for which an ended job of a flow waited."""
     overcome: bool = False
-    """Whether its `reason` tells of an attempt before its last delivery: that one was suspended."""
+    """Whether its `reason` tells of an attempt before its last delivery, which was suspended."""
 
     @property
     def is_run(self) -> bool:

@@ -109,7 +109,7 @@ class Overview:
     attention: tuple[Attention, ...] = ()
     server: ServerFacts | None = None
     looks: tuple[tuple[float, Mapping[str, tuple[int, int]]], ...] = field(default=(), repr=False)
-    """The latest looks, the oldest first: the time, and how many jobs each queue had got and completed."""
+    """The latest looks, the oldest first. Each has the time, and how many jobs each queue had got and completed."""
 
     @property
     def totals(self) -> Totals:

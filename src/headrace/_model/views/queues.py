@@ -46,7 +46,7 @@ class QueueView:
     workers: tuple[WorkerState, ...]
     rates: Mapping[str, float] = NO_RATES
     trail: tuple[tuple[float, float], ...] = ()
-    """Jobs a second that were enqueued and completed between the latest looks, the oldest first: for a small chart."""
+    """Jobs a second that were enqueued and completed between the latest looks, the oldest first, for a small chart."""
     shards: tuple[ShardView, ...] = ()
     outbox: OutboxView | None = None
     """Its SQL outbox, if a relay has told of one."""
@@ -55,7 +55,7 @@ class QueueView:
     looks: tuple[float, ...] = ()
     """The times of the looks of `trail`, in seconds of the server's clock."""
     terms: str = ""
-    """The structure of its terms, in words; empty for none."""
+    """The structure of its terms, in words. It is empty without terms."""
 
     @property
     def balanced(self) -> bool:

@@ -28,7 +28,7 @@ class Payload:
     size: int
     cut: bool = False
     whole: bool = False
-    """Whether the text is all of it, neither redacted nor escaped: then it may be edited."""
+    """Whether the text is all of it, neither redacted nor escaped. Then it may be edited."""
 
     @property
     def line(self) -> str:

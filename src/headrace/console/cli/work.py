@@ -130,7 +130,7 @@ class Supervisor:
     _refused: bool = field(default=False, init=False)
     """Whether a process could not load the worker, and awaits a change of it."""
     _proven: set[str] = field(factory=set[str], init=False)
-    """Targets of which a process was ready once: a failure may pass."""
+    """Targets of which a process was ready once. Their failures may pass."""
     _failures: int = field(default=0, init=False)
     _code: int = field(default=0, init=False)
 

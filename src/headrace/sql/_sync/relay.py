@@ -102,12 +102,12 @@ def _send_apart(batch: Batch) -> None:
 class Relay:
     """A context in which committed rows of outboxes go to their queues, in the background, on a session of *engine*.
 
-    `with Relay(engine, outbox): …` in a program of its own; `worker.relay(outbox, engine)` for a worker. Any
-    number may run at once. However many the *outboxes* are, on PostgreSQL it has one session, as long as that works;
-    one for each server, if the queues are on several. *poll*: seconds, or a `timedelta`, between two looks for rows:
-    0.2, or 5 where PostgreSQL tells the relay of each commit (psycopg 3.2.4 or later). It tests that, and logs
-    `relay_not_told` behind a pooler that passes on nothing. An error is logged (`relay_failed`, once a minute), and it
-    goes on. Leaving the context waits at most 2 seconds for the batch under way.
+    Enter `with Relay(engine, outbox): …` in a program of its own, or call `worker.relay(outbox, engine)` for
+    a worker. Any number of relays may run at once. On PostgreSQL the relay has one session for all *outboxes*, as long
+    as that works, or one for each server, if the queues are on several. *poll*: seconds, or a `timedelta`, between two
+    looks for rows. The default is 0.2, or 5 where PostgreSQL tells the relay of each commit (psycopg 3.2.4 or later).
+    The relay tests that, and logs `relay_not_told` behind a pooler that passes on nothing. It logs an error
+    (`relay_failed`, once a minute), and goes on. Leaving the context waits at most 2 seconds for the batch under way.
     """
 
     def __init__(self, engine: Engine, *outboxes: Outbox, poll: float | timedelta | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A declared flow, and its operations as `Op`s. Pure, like `queue_ops`."""
+"""A declared flow, and its operations as `Op`s. They are pure, like `queue_ops`."""
 
 from __future__ import annotations
 
