@@ -13,6 +13,7 @@ import redis
 from headrace import Queue
 from headrace._model.shards import Table
 from headrace._net.sync.cluster import executor_of
+from headrace._protocol import view_ops
 from headrace._protocol.features import events as event_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
@@ -121,7 +122,7 @@ def test_a_lost_reply_and_a_slot_that_moves(cluster: Cluster) -> None:
     executor = executor_of(cluster.url)
     here, there = Ops(Keys.of(name)), Ops(Keys.of(another))
     try:
-        executor.run_all([here.counts(), there.counts()])
+        executor.run_all([view_ops.counts(here), view_ops.counts(there)])
         executor.run_all([here.enqueue([b"x"]), there.enqueue([b"x"])])
         elsewhere.ask("CONFIG", "RESETSTAT")
         lost: list[None] = []
@@ -136,7 +137,7 @@ def test_a_lost_reply_and_a_slot_that_moves(cluster: Cluster) -> None:
         ops = [here.enqueue([b"y"]), there.enqueue([b"y"])]
         executor.run_all(ops, meanwhile=lose)
         assert lost
-        assert executor.run(here.counts()).enqueued == 2
+        assert executor.run(view_ops.counts(here)).enqueued == 2
         said = elsewhere.info("INFO", "commandstats")["cmdstat_evalsha"]
         assert int(re.findall(r"calls=(\d+)", said)[0]) == 1
     finally:
