@@ -302,8 +302,8 @@ class HandlerSettings:
     encode: Callable[[Any], Any] | None = None  # of results, before the codec
     around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()  # middleware, the first outermost
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])
-    """Of a queue that handlers share by kind: its handlers, `None` for the rest; this one then holds their common
-    options.
+    """The handlers of a queue that handlers share by kind. `None` is the handler of the rest. This one then holds their
+    common options.
     """
 
     def __attrs_post_init__(self) -> None:

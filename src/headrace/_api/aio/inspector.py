@@ -76,9 +76,9 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
         and workers, and whether it is paused.
 
         A SCAN finds the queues, at most 50,000 keys a look. Each queue takes four scripts (about.lua, measure.lua,
-        workers.lua, relayed.lua), 45 µs in all, 50 queues a round trip. Every ten seconds it sends INFO, signs.lua for
-        the queues with jobs that do not run, 25 at once, and trends.lua for queues whose oldest job waits for more than
-        a minute.
+        workers.lua, relayed.lua), 45 µs in all, 50 queues a round trip. Every ten seconds it sends INFO. It also sends
+        signs.lua for the queues with jobs that do not run, 25 at once. It sends trends.lua for queues whose oldest job
+        waits for more than a minute.
         """
         return await self._see(self.views.overview())
 

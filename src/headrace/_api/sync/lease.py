@@ -24,9 +24,9 @@ class Lease(BaseLease["Queue[T]", T], Generic[T]):
     ) -> bool:  # fmt: skip
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
-        For that caller only, *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script. Follow-ups for other shards are sent on from there.
-        *fenced*: only the present holder wins. `None` does as the queue says. complete.lua, O(1).
+        For that caller only, the same script keeps *result* (encoded by the codec) for `result_ttl`. It also enqueues
+        the jobs of *then*, in queues of the same group. Follow-ups for other shards are sent on from there. *fenced*:
+        only the present holder wins. `None` does as the queue says. complete.lua, O(1).
         """
         return self._queue.complete(self, result, then, fenced, timeout=timeout, durable=durable)
 

@@ -269,11 +269,11 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
     ) -> bool:
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
-        For that caller only, *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script. Follow-ups for other shards are sent on from there.
-        Follow-ups are at most 1,000 jobs and about 1 MiB in all, or one of any size. More are a `ValueError`. *fenced*:
-        only the present holder wins. *durable* is as for `enqueue`. `NotDurable` means that the job is complete, and
-        its `answers` has the value that the call would have returned. One script (complete.lua), O(1).
+        For that caller only, the same script keeps *result* (encoded by the codec) for `result_ttl`. It also enqueues
+        the jobs of *then*, in queues of the same group. Follow-ups for other shards are sent on from there. Follow-ups
+        are at most 1,000 jobs and about 1 MiB in all, or one of any size. More are a `ValueError`. *fenced*: only the
+        present holder wins. *durable* is as for `enqueue`. `NotDurable` means that the job is complete, and its
+        `answers` has the value that the call would have returned. One script (complete.lua), O(1).
         """
         completing = self._complete(lease, result, then, fenced, durable)
         if (noting := last_progress([lease.claim])) is not None:
@@ -356,9 +356,9 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
         Returns `None` if the job was completed without a result, or nothing is known of this id. A call with a
         *timeout* waits for an unknown id, as its job may still be enqueued. Raises `JobFailed` as soon as the job is
-        dead, cancelled or deleted, `TimeoutError` if it has not ended in time, `CodecError` if the codec can't read the
-        result. All waiting calls share one subscription. result.lua, find.lua if there is none, and both every 5
-        seconds while waiting.
+        dead, cancelled or deleted. Raises `TimeoutError` if it has not ended in time, and `CodecError` if the codec
+        can't read the result. All waiting calls share one subscription. result.lua, find.lua if there is none, and both
+        every 5 seconds while waiting.
         """
         return self._drive(self._result(id, timeout))
 

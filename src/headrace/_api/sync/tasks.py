@@ -57,8 +57,9 @@ class Tasks(Closing, BaseTasks):
     `welcome.enqueue("ada@example.org")` enqueues a call.
 
     The arguments are as for `Queue`, except *codec*, a codec of bytes: `Compressed()`, `Encrypted(None, keys)`.
-    Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
-    Decimal, enums, dataclasses, attrs classes, pydantic models, and collections of these. `queue` is the queue.
+    Arguments travel as a JSON object, each by its name and its annotated type. The types are JSON's own, bytes,
+    datetimes, UUID, Decimal, enums, dataclasses, attrs classes, pydantic models, and collections of these. `queue` is
+    the queue.
     """
 
     queue: Queue[bytes]
@@ -147,9 +148,9 @@ class Tasks(Closing, BaseTasks):
         """Wait until the job of a call has ended, *timeout* seconds at most, and return its result.
 
         Use it if only the id is known. If the task is known, use `Task.receipt`, whose results are always typed.
-        Here the job names its task, and its result has the type that the task returns: while it is in the queue, and
-        for as long as the queue's `history` keeps its end. Without a history, the result of a job that has ended before
-        the call is plain JSON, such as a `dict` for a dataclass.
+        Here the job names its task, and its result has the type that the task returns. That holds while the job is in
+        the queue, and for as long as the queue's `history` keeps its end. Without a history, the result of a job that
+        has ended before the call is plain JSON, such as a `dict` for a dataclass.
 
         *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `Receipt.result`,
         which has the errors, too. find.lua, once, if the job has not ended or its queue has a history, and else as

@@ -96,7 +96,7 @@ class _HandOver:
     def _send(self, page: Pending) -> Call[list[tuple[str, str]]]:
         """Send jobs to their shards. Return, for each job that arrived, its name in the outbox and in the closing step.
 
-        If the number of shards has changed, shards that take no new jobs are asked first, because such a shard may have
+        If the number of shards has changed, shards that take no new jobs are asked first. Such a shard may have
         accepted the job before it was sealed. Once it says that it did not, it never will.
         """
         come: list[tuple[str, str]] = []

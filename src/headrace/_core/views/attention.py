@@ -1,8 +1,8 @@
 """The facts about queues and their server that need attention. This module is pure.
 
-The oldest job that is next has waited over its usual if it has waited for more than a minute, and for more than three
-times the median of the queue's trends in the last twelve hours. Where there are fewer than ten such records, it may
-wait for five minutes.
+The oldest job that is next has waited over its usual if two things hold. It has waited for more than a minute, and for
+more than three times the median of the queue's trends in the last twelve hours. Where there are fewer than ten such
+records, it may wait for five minutes.
 """
 
 from __future__ import annotations
