@@ -14,6 +14,8 @@ local function require_history(history, ends, ended)
   require_hashes(ends)
   require_sorted_sets(ended)
 end
+local keep_ends
+do
 local function nth(some, i)
   if type(some) == 'table' then return some[i] end
   return some
@@ -36,7 +38,7 @@ local function fields_kept(fields, entry)
   end
   return size <= 65536 and fields or others <= 65536 and rest or nil
 end
-local function keep_ends(history, ends, ended, state, ids, more)
+function keep_ends(history, ends, ended, state, ids, more)
   local most, ttl = string.match(history or '', '^(%d+) (%d+)$')
   if not most or #ids == 0 then return end
   local now, records, moments = clock(), {}, {}
@@ -67,4 +69,5 @@ local function keep_ends(history, ends, ended, state, ids, more)
   end
   redis.call('PEXPIRE', ends, ttl)
   redis.call('PEXPIRE', ended, ttl)
+end
 end
