@@ -164,6 +164,30 @@ def settled(consumer: Consumer) -> list[tuple[str, ...]]:
     return [op for op in sent(effect) if op[0] != "lease"] if isinstance(effect, Send) else []
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        ((1.0, 1), (2.0, 2), 1),
+        ((1.0, 1001), (2.0, 1), 1),  # somebody destroyed the group, and began anew with the first entry
+        ((2.0, 2), (1.0, 1), 0),  # the answers came in the other order
+        ((1.0, 2), (1.0, 1), 0),
+        ((1.0, 1), (1.0, 2), 1),
+    ],
+)
+def test_the_last_delivery_of_a_job_is_held(first: tuple[float, int], second: tuple[float, int], kept: int) -> None:
+    """The worker drops earlier deliveries. A job whose last delivery it drops would wait for the end of its lease."""
+    consumer = make_consumer()
+    deliveries = [make_held(consumer) for _ in range(2)]
+    for held, (held.leased_at, held.token) in zip(deliveries, (first, second), strict=True):
+        held.count = held.token
+    hand = Hand(fetch(consumer))
+    hand.go()
+    consumer.jobs.held["1-0"] = deliveries[0]
+    hand.go([Grant([deliveries[1]])])
+    assert consumer.jobs.held["1-0"] is deliveries[kept]
+    assert [held.ended for held in deliveries] == [kept == 1, kept == 0]
+
+
 def limit(effect: Any) -> int:
     """Return how many jobs the lease call of a `Send` asks for."""
     return int(next(op for op in sent(effect) if op[0] in {"lease", "lease_fair"})[2])

@@ -349,14 +349,18 @@ def _unknown(ops: Ops, levels: int) -> str:
 
 
 def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[HeldJob]:
-    """Hold leased jobs. Return earlier deliveries of the same jobs, which lost their leases, and were leased again."""
+    """Hold leased jobs. Return earlier deliveries of the same jobs, which lost their leases, and were leased again.
+
+    Answers of two calls may come in either order, so the server's time decides. A token alone does not. It goes back
+    if a foreign command destroys the consumer group, and the same entries are delivered again.
+    """
     over: list[HeldJob] = []
     for held in fresh:
         held.since = now
         if (other := consumer.jobs.held.get(held.entry)) is None:
             consumer.jobs.held[held.entry] = held
         else:
-            earlier, consumer.jobs.held[held.entry] = sorted((other, held), key=attrgetter("token"))
+            earlier, consumer.jobs.held[held.entry] = sorted((other, held), key=attrgetter("leased_at", "token"))
             over.append(earlier)
     return over
 
