@@ -125,7 +125,10 @@ PICKS: dict[str, Sequence[Edit]] = {
     "the correction is of the organisation only": [
         ("lease_fair", "if not costed then it.credit", "if not costed and not it.value then it.credit"),
     ],
-    "a visit is one job": [("lease_fair", "or not (same or has_credit(node))", "or not same")],
+    "a visit is one job": [
+        ("lease_fair", "or not (same or has_credit(node))", "or not same"),
+        ("lease_fair", "elseif node.credit <= 0 then picking.over(", "elseif not same then picking.over("),
+    ],
     "a visit of a user is none of its organisation": [
         ("lease_fair", "it.changed = it.credit - charge, it", "it.changed = it.credit - (it.value and charge or 0), it")
     ],

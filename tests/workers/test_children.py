@@ -169,7 +169,12 @@ def test_children_of_handlers(
             if stopping:
                 until((tmp_path / "held").exists, "the handler")
                 worker.send_signal(signal.SIGTERM)
-            assert _seen(queue, receipt) == SEEN
+            seen = _seen(queue, receipt)
+            if stopping and method == "fork":
+                copied = seen["process"].pop()
+                assert copied <= 1  # a stop may close a connection at the moment of the fork
+                seen["process"].append(0)
+            assert seen == SEEN
             if not stopping:
                 assert queue.result(queue.enqueue(b"next").id, PATIENCE) == b"next"
                 worker.send_signal(signal.SIGTERM)

@@ -4,7 +4,7 @@ A fork copies all descriptors and signal handlers. `multiprocessing` could then 
 processes: they took SIGTERM for the worker's signal, and passed it on through the descriptor that
 wakes the worker's event loop. A connection, or the port of the metrics, would stay open as long as
 a child that does not use it. Python itself protects programs that a child executes (`subprocess`,
-spawn). A connection that another thread is opening during the fork is copied.
+spawn). A connection that another thread is opening or closing during the fork is copied.
 """
 
 from __future__ import annotations
