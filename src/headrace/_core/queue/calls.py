@@ -29,7 +29,7 @@ from headrace._protocol.op import Arg, Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NotDurable, StreamStopped
 
-Found = TypeVar("Found", int, Repairs)
+Found = TypeVar("Found")
 
 
 @define
@@ -172,20 +172,22 @@ def complete(
 
 def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
     """Cancel the jobs of a payload, page by page over the whole queue. Return their number."""
-    return _everywhere(partial(admin_ops.cancel_payload, ops, payload), 0)
+    return _everywhere(partial(admin_ops.cancel_payload, ops, payload), 0, int.__add__)
 
 
 def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
     """Repair everything in the queue, page by page. If *dry*, only count the damage."""
-    return _everywhere(partial(admin_ops.repair, ops, dry=dry), Repairs())
+    return _everywhere(partial(admin_ops.repair, ops, dry=dry), Repairs(), Repairs.__add__)
 
 
-def _everywhere(build: Callable[[str, str], Op[tuple[Found, str, str]]], found: Found) -> Call[Found]:
+def _everywhere(
+    build: Callable[[str, str], Op[tuple[Found, str, str]]], found: Found, add: Callable[[Found, Found], Found]
+) -> Call[Found]:
     place = "jobs"
     cursor = "-"
     while place:
         more, place, cursor = yield from send(build(place, cursor))
-        found += more
+        found = add(found, more)
     return found
 
 
