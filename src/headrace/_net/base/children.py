@@ -4,7 +4,7 @@ A fork copies all descriptors and signal handlers. `multiprocessing` could then 
 processes: they took SIGTERM for the worker's signal, and passed it on through the descriptor that
 wakes the worker's event loop. A connection, or the port of the metrics, would stay open as long as
 a child that does not use it. Python itself protects programs that a child executes (`subprocess`,
-spawn). A connection that another thread is opening or closing during the fork is copied.
+spawn). A connection that another thread is opening during the fork is copied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from headrace._net.base.sockets import socket_of
 
@@ -25,7 +25,10 @@ STOPS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
 }  # and their default handlers
 _connections: WeakSet[Any] = WeakSet()
-_sockets: WeakSet[socket.socket] = WeakSet()
+_sockets: WeakKeyDictionary[socket.socket, tuple[int, os.stat_result]] = WeakKeyDictionary()
+"""Each socket with its descriptor and the facts of its file. A socket that is being closed hides its
+descriptor before that is free.
+"""
 _runs = 0  # workers that handle the signals of this process
 _masked = threading.local()  # for the thread that forks: `before` is its signal mask
 
@@ -44,7 +47,8 @@ def withhold(connection: Any) -> None:
 
 
 def withhold_socket(sock: socket.socket) -> None:
-    _sockets.add(sock)
+    with suppress(OSError, ValueError):  # it is closed already
+        _sockets[sock] = (sock.fileno(), os.fstat(sock.fileno()))
 
 
 @contextmanager
@@ -89,11 +93,13 @@ def _let_go() -> None:
 
     Closed numbers could be reused, and closed again.
     """
-    numbers = {number for one in [*_sockets, *map(_open_socket, _connections)] if (number := _number(one)) >= 0}
+    numbers = {number for one in map(_open_socket, _connections) if (number := _number(one)) >= 0}
+    for number, before in list(_sockets.values()):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(number), before):  # its number may belong to another file by now
+                numbers.add(number)
     _sockets.clear()
     _connections.clear()
-    if not numbers:
-        return
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in numbers:
