@@ -451,7 +451,7 @@ def calls(_row: str, found: Figures) -> list[str]:
 
 
 def backlogs(_row: str, found: Figures) -> list[str]:
-    """Return the table of calls beside a backlog, over those of a plain queue."""
+    """Return the table of the cost of calls beside a backlog, over the cost in a plain queue."""
     lines = [
         "## Lease and completion, beside a backlog",
         "",
@@ -526,7 +526,8 @@ def page(told: dict[str, Any]) -> str:
     """Return the page of results."""
     tables = []
     for row, found in told["rows"].items():
-        others = OTHERS if found["busy"] else CROWDED if found["load"][0] > found["cores"] else ""
+        crowded = CROWDED if found["load"][0] > found["cores"] else ""
+        others = OTHERS if found["busy"] else crowded
         where = CONDITIONS.format(**found, before=found["load"][0], after=found["load"][1], others=others)
         tables.append("\n".join([*SHOWN[row](row, found), "", where]))
     settings = {"handlers": HANDLERS, "took": TOOK_S * 1e3, "drain": DRAIN_S, "colour": told["colour"]}

@@ -94,7 +94,7 @@ def serving(url: str, queues: int) -> Iterator[Serving]:
 
 
 def commands(client: Any) -> int:
-    """Count the calls of all commands so far, including those of scripts."""
+    """Count the calls of all commands so far, including the calls that scripts make."""
     return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
 
 

@@ -83,7 +83,7 @@ def test_create(within: Program, newest: Server) -> None:
 
 
 def test_options_stand_before_or_after(within: Program, queue: Queue, newest: Server) -> None:
-    """The options are those of the program and of a group of commands."""
+    """The program and a group of commands have these options."""
     with Queue("q", url=newest.url, namespace="else") as other:
         other.enqueue(b"x", id="elsewhere")
     for command in (

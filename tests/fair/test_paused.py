@@ -40,7 +40,9 @@ TERMS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("terms", TERMS, ids="-".join)
 def test_a_paused_value_waits(connect: Any, terms: Any) -> None:
-    """Its jobs in lines, new ones, and those that come back; the jobs of others are leased, and a running one ends."""
+    """Its jobs in lines, its new jobs and its returned jobs are not leased. Jobs of others are leased. A running job
+    ends.
+    """
     queue = connect(**terms)
     queue.enqueue_many([job for tenant in ("a", "b", None) for job in of(tenant, 9, headers={"api": "m"})])
     first = queue.lease_many(3)
@@ -89,7 +91,7 @@ def test_a_job_that_comes_back_stays(connect: Any, how: str) -> None:
 
 
 def test_an_organisation_and_its_users(connect: Any) -> None:
-    """Each may be paused alone; what is paused twice waits for both."""
+    """Each may be paused alone. A value that is paused twice waits for both."""
     queue = connect(fair="org/tenant", limits=Limit(100, key="api"))
     queue.enqueue_many(
         [

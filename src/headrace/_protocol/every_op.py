@@ -12,7 +12,9 @@ from headrace._protocol.queue_ops import Ops
 
 @frozen
 class EveryOp(Ops):
-    """Maker of the operations of one queue, with those of features as methods. The core calls their functions."""
+    """The maker of the operations of one queue. The operations of features are methods here. The core calls the
+    functions.
+    """
 
     cancel = admin_ops.cancel
     cancel_payload = admin_ops.cancel_payload

@@ -1,4 +1,4 @@
--- shares: show the values of a queue with terms that had the most run time, and those that have waited for longest.
+-- shares: show the values of a queue with terms that had the most run time, and the values that have waited for longest.
 -- KEYS   stats (hash), jobs (stream)
 -- ARGV   most int, cursor
 -- REPLY  {structure, ms, rows, next, paused}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
@@ -9,7 +9,7 @@
 --        paused: the paths of paused values, unless next was given
 -- COST   20 us + 20 us per value and level, at most 20, + 3 us per line, at most 1,000
 -- The run time is halved each minute. cursor: '' for the values with the most run time alone; '-' for these and the first
--- lines; then as it was answered, for those that have waited for longest among the next lines: the caller compares.
+-- lines; then as it was answered, for the values that have waited for longest among the next lines: the caller compares.
 -- If fewer values had run time of late, others follow that have jobs, in no order. A job that was cancelled leaves its place
 -- in a line for a while: then 5,000 places are compared with the jobs in lines, if these are
 -- 2,000 at most, for 5 ms; with more jobs the number is too high until upkeep has tidied. Of a value with the most run time,

@@ -50,7 +50,7 @@ Bind = Callable[[list[Receipt]], object]  # lets receipts ask their queue for re
 
 @define(eq=False)
 class QueueVerbs(Generic[M]):
-    """The verbs of programs, and the parts for other verbs. `ShardedQueue` replaces those of several shards."""
+    """The verbs of programs, and the parts for other verbs. `ShardedQueue` replaces the verbs of several shards."""
 
     map: M
     schedules: ScheduleVerbs[M] = field(

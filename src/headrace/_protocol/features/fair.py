@@ -79,7 +79,7 @@ def line_up(ops: Ops, worker: str) -> Op[bool]:  # noqa: ARG001 - as all calls o
 
 
 def shares(ops: Ops, start: str | bytes = "-") -> Op[tuple[list[Share], str | bytes]]:
-    """Read the shares of the busiest values, and of those that have waited for longest in the first lines. Then
+    """Read the shares of the busiest values, and of the values that have waited for longest in the first lines. Then
     *start* is where the answer before says, and only the next lines are read. '' is the end, and asks for the busiest
     alone.
     """

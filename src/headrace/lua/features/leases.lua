@@ -1,2 +1,2 @@
--- feature leases: what is known of an entry beside its job.
+-- feature leases: the data of an entry beside its job.
 -- KEYS   leases (zset), released (hash), limited (zset)

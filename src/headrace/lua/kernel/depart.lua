@@ -4,7 +4,7 @@
 -- @feature delayed
 -- @include flows
 -- @include levels
--- Forget what is kept under the names of entries: deadlines, releases, due times of rate limits, turns of keys, slots.
+-- Forget the data under the names of entries: deadlines, releases, due times of rate limits, turns of keys, slots.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))
   redis.call('ZREM', q.limited, unpack(names))
@@ -54,7 +54,7 @@ local function free_ids(q, names, ids, gone)
   for i = 1, #nameless do free[#free + 1] = nameless[i] end
   return free
 end
--- Jobs that were *known* by these names have left: see *what* of depart.
+-- Report to the features that jobs, *known* by these names, have left: see the field what of depart.
 local function tell_of(q, known, what)
   -- @hooks departs(q, known, what)
   if what == REMOVED then
@@ -64,7 +64,7 @@ end
 -- Let jobs leave. *entries*: their names; several are all in the jobs stream. *how*:
 --   ids     the ids of the jobs beside *entries*, '' or nil of a job without; if there is no list, the ids stay, as the
 --           jobs get other entries
---   what    COMPLETED, DIED or REMOVED: what their flows learn; the run of a job that is REMOVED loses its records
+--   what    COMPLETED, DIED or REMOVED: their flows learn this; the run of a job that is REMOVED loses its records
 -- Answers the number of jobs that were there; of a single entry whether it was leased or parked; and for each entry 1, or
 -- 0 if it had gone before. q: asleep, unless all are leased; levels, unless all are in the jobs stream; wake, if the next
 -- job of a key is to wake a reader; traces, to keep the runs of removed jobs for the history; unnoted, if nothing is kept

@@ -1,5 +1,5 @@
 -- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
--- features/limits.lua for what lines and nodes are.
+-- features/limits.lua for the form of lines and nodes.
 -- @feature fair
 -- @include clock
 -- @include limits
