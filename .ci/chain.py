@@ -1,4 +1,5 @@
-"""Check the published artefacts. They are the wheel, its bytes, its parts, its workflows, and the names of its API.
+"""Check the published artefacts. They are the wheel, its bytes, its parts, its workflows, and the
+names of its API.
 
 poe chain                 needs the group `chain`: pip install --group chain
 poe chain PYTHON          the bill of materials is of that interpreter's environment
@@ -39,7 +40,10 @@ def built(folder: Path) -> dict[str, str]:
     """Build wheel and source distribution, and return their digests by name."""
     moment = run("git", "log", "-1", "--format=%ct").strip()
     run("hatchling", "build", "-d", folder, SOURCE_DATE_EPOCH=moment)
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+    }
 
 
 def main(arguments: list[str]) -> int:
@@ -52,10 +56,24 @@ def main(arguments: list[str]) -> int:
         print("\n".join(f"{digest}  {file}" for file, digest in first.items()))
         (wheel,) = Path(name, "1").glob("*.whl")
         # W004: Django imports its migrations by their file names, which begin with a number
-        run("check-wheel-contents", "--ignore", "W004", "--toplevel", "headrace,headrace_pytest.py", wheel)
+        run(
+            "check-wheel-contents",
+            "--ignore",
+            "W004",
+            "--toplevel",
+            "headrace,headrace_pytest.py",
+            wheel,
+        )
     interpreter = arguments[0] if arguments else sys.executable
     run(
-        "cyclonedx-py", "environment", "--pyproject", "pyproject.toml", "--output-reproducible", "-o", SBOM, interpreter
+        "cyclonedx-py",
+        "environment",
+        "--pyproject",
+        "pyproject.toml",
+        "--output-reproducible",
+        "-o",
+        SBOM,
+        interpreter,
     )
     parts = [part["name"] for part in json.loads(SBOM.read_text("utf-8"))["components"]]
     print(f"{SBOM.name}: {len(parts)} parts")

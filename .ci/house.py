@@ -1,10 +1,11 @@
 """Count the facts that decide whether a stranger can read this code, and hold each to its limit.
 
     python .ci/house.py            # prints the table
-    python .ci/house.py --check    # fails if a count is over its limit, or a limit rose without a record; CI does this
+    python .ci/house.py --check    # fails if a count is too high, or a limit rose without a record
 
-`limits.toml` has the limits. A limit may fall with any change. A limit above the lowest that it ever had needs a
-decision record that says what was bought; its row names the record, and the record names the row and the limit.
+`limits.toml` has the limits. A limit may fall with any change. A limit above the lowest that it
+ever had needs a decision record that says what was bought; its row names the record, and the record
+names the row and the limit.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headrace"
 DOCS = ROOT / "docs"
-GENERATED = "<!-- Written by docs/"  # the beginning of a page that a script writes; tests hold each to its script
-TABLES = re.compile(r"^<!-- Tables? by docs/.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)  # the same, in other pages
+# the beginning of a page that a script writes; tests hold each to its script
+GENERATED = "<!-- Written by docs/"
+# the same, in other pages
+TABLES = re.compile(r"^<!-- Tables? by docs/.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 LIMITS = Path(__file__).parent / "limits.toml"
 
 WHAT = re.compile(r"\b[Ww]hat\b(?![^.]*\?)")
@@ -46,19 +49,26 @@ def docstrings() -> list[str]:
 
 
 def pages() -> dict[str, str]:
-    """Return the text of each page that is written by hand, without its code, and the tables that a script writes."""
+    """Return the text of each page that is written by hand, without its code, and the tables that a
+    script writes."""
     found: dict[str, str] = {}
     for path in sorted(DOCS.rglob("*.md")):
         text = path.read_text("utf-8")
         if not text.startswith(GENERATED):
             text = TABLES.sub("", text)
-            found[str(path.relative_to(DOCS))] = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+            found[str(path.relative_to(DOCS))] = re.sub(
+                r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL
+            )
     return found
 
 
 def sentences(texts: dict[str, str]) -> list[str]:
     """Return the sentences of pages. A cell of a table is one."""
-    parts = (part for text in texts.values() for part in re.split(r"(?<=[.:;!?])\s+|\n\n|\n(?=[|*#-])|\|", text))
+    parts = (
+        part
+        for text in texts.values()
+        for part in re.split(r"(?<=[.:;!?])\s+|\n\n|\n(?=[|*#-])|\|", text)
+    )
     return [part for part in parts if len(part.split()) >= 3]
 
 
@@ -69,12 +79,19 @@ def share(texts: list[str], pattern: re.Pattern[str]) -> float:
 
 def glossary() -> list[str]:
     """Return the terms of the glossary, in its order."""
-    rows = re.findall(r"^\| ([^|]+?) \|", (DOCS / "reference" / "glossary.md").read_text("utf-8"), re.MULTILINE)
-    return [row for row in rows if row not in {"term", "word", "---"} and not set(row) <= {"-", ":", " "}]
+    rows = re.findall(
+        r"^\| ([^|]+?) \|", (DOCS / "reference" / "glossary.md").read_text("utf-8"), re.MULTILINE
+    )
+    return [
+        row
+        for row in rows
+        if row not in {"term", "word", "---"} and not set(row) <= {"-", ":", " "}
+    ]
 
 
 def largest_state() -> int:
-    """Return the number of fields of the largest mutable class, which are attrs or attributes that `__init__` sets."""
+    """Return the number of fields of the largest mutable class, which are attrs or attributes that
+    `__init__` sets."""
     most = 0
     for _, tree in modules():
         for node in ast.walk(tree):
@@ -83,8 +100,17 @@ def largest_state() -> int:
             decorators = [ast.unparse(one) for one in node.decorator_list]
             if any(one.startswith("define") for one in decorators):
                 fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-                most = max(most, sum("ClassVar" not in ast.unparse(item.annotation) for item in fields))
-            init = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
+                most = max(
+                    most, sum("ClassVar" not in ast.unparse(item.annotation) for item in fields)
+                )
+            init = next(
+                (
+                    one
+                    for one in node.body
+                    if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+                ),
+                None,
+            )
             if init is not None:
                 assigned = [item for item in ast.walk(init) if isinstance(item, ast.Assign)]
                 targets = {ast.unparse(target) for item in assigned for target in item.targets}
@@ -94,7 +120,12 @@ def largest_state() -> int:
 
 def most_methods(folder: Path) -> int:
     """Return the number of methods of the class of a folder that has the most."""
-    classes = [node for _, tree in modules(folder) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [
+        node
+        for _, tree in modules(folder)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
     return max(sum(isinstance(one, ast.FunctionDef) for one in node.body) for node in classes)
 
 
@@ -103,13 +134,20 @@ def both_colours() -> int:
     sys.path.insert(0, str(Path(__file__).parent))
     from twins import translated
 
-    pairs = [(path, SOURCE / "_net" / "sync" / path.name) for path in (SOURCE / "_net" / "aio").glob("*.py")]
+    pairs = [
+        (path, SOURCE / "_net" / "sync" / path.name)
+        for path in (SOURCE / "_net" / "aio").glob("*.py")
+    ]
     pairs += [(SOURCE / "_engine" / "tasks.py", SOURCE / "_engine" / "threads.py")]
     pairs += [(SOURCE / "_api" / "aio" / "worker.py", SOURCE / "_api" / "sync" / "worker.py")]
     number = 0
     for theirs, ours in pairs:
         if ours.is_file() and not ours.read_text("utf-8").startswith("# Generated"):
-            a = [line.strip() for line in translated(theirs.read_text("utf-8")).splitlines() if line.strip()]
+            a = [
+                line.strip()
+                for line in translated(theirs.read_text("utf-8")).splitlines()
+                if line.strip()
+            ]
             b = [line.strip() for line in ours.read_text("utf-8").splitlines() if line.strip()]
             blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
             number += sum(block.size for block in blocks if block.size >= 6)
@@ -118,12 +156,20 @@ def both_colours() -> int:
 
 def is_docstring(node: ast.stmt) -> bool:
     """Tell whether a statement is a docstring, or a comment that is written as one."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def is_pair(node: ast.AST) -> bool:
     """Tell whether a statement assigns several values to several names."""
-    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple)
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Tuple)
+        and isinstance(node.targets[0], ast.Tuple)
+    )
 
 
 def nests(node: ast.AST) -> bool:
@@ -163,7 +209,8 @@ def first_paragraphs(texts: list[str], mark: str) -> float:
 
 
 def lowest_limits() -> dict[str, float]:
-    """Return the lowest limit that each count had in the history that is here. Without a history there is none."""
+    """Return the lowest limit that each count had in the history that is here. Without a history
+    there is none."""
     lowest: dict[str, float] = {}
     path = LIMITS.relative_to(ROOT).as_posix()
     for commit in git("log", "--format=%H", "--", path).split():
@@ -176,7 +223,9 @@ def lowest_limits() -> dict[str, float]:
     return lowest
 
 
-def unrecorded(rows: dict[str, dict[str, Any]], lowest: dict[str, float], root: Path = ROOT) -> list[str]:
+def unrecorded(
+    rows: dict[str, dict[str, Any]], lowest: dict[str, float], root: Path = ROOT
+) -> list[str]:
     """Return a complaint about each limit that rose without a decision record."""
     found = []
     for name, row in rows.items():
@@ -185,13 +234,17 @@ def unrecorded(rows: dict[str, dict[str, Any]], lowest: dict[str, float], root: 
         record = root / "docs" / "decisions" / str(row.get("record", ""))
         said = record.read_text("utf-8") if record.is_file() else ""
         if name not in said or f"{row['limit']:,}" not in said:
-            found.append(f"{name}: rose from {lowest[name]:,} to {row['limit']:,}; name a record that says why")
+            found.append(
+                f"{name}: rose from {lowest[name]:,} to {row['limit']:,}; name a record that says why"
+            )
     return found
 
 
 def git(*arguments: str) -> str:
     """Return the output of git in this checkout. It is empty where there is no history."""
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     return done.stdout
 
 
@@ -229,7 +282,8 @@ def counts() -> dict[str, float]:
         **density(),
         "lines by hand in both colours": both_colours(),
         "places that ask whether a queue is sharded": sum(
-            len(re.findall(r"isinstance\([^()]*\b(Sharded\w*|Plain\w*Queue)\b", text)) for text in code
+            len(re.findall(r"isinstance\([^()]*\b(Sharded\w*|Plain\w*Queue)\b", text))
+            for text in code
         ),
         "fields of the largest class that keeps state": largest_state(),
         "methods of the largest class of _protocol": most_methods(SOURCE / "_protocol"),
@@ -239,7 +293,9 @@ def counts() -> dict[str, float]:
         "methods of Queue": len([name for name in dir(headrace.Queue) if not name.startswith("_")]),
         "numeric constants of modules": constants,
         "`# fmt: skip`": sum(text.count("# fmt: skip") for text in code),
-        "lines of test support and conftest": sum(path.read_text("utf-8").count("\n") for path in support),
+        "lines of test support and conftest": sum(
+            path.read_text("utf-8").count("\n") for path in support
+        ),
         "processes of the tests that pose as Python": sum(
             posing.search(path.read_text("utf-8")) is not None for path in tests.rglob("*.py")
         ),
@@ -263,7 +319,9 @@ def main() -> int:
     subjects = git("log", "--format=%s", "-100").splitlines()
     if subjects:
         long = sum(len(subject) > 72 for subject in subjects)
-        print(f"{'commit subjects over 72 characters, of the last ' + str(len(subjects)):62} {long:8}")
+        print(
+            f"{'commit subjects over 72 characters, of the last ' + str(len(subjects)):62} {long:8}"
+        )
     print(*complaints, sep="\n")
     return int("--check" in sys.argv and bool(complaints))
 

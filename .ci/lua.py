@@ -1,7 +1,7 @@
 """Check the scripts with their fragments by luacheck. Debian has it in the package lua-check.
 
-Unused fragments, and fragments' names that a script uses for its own, are left alone: a script is put together from
-fragments that others use, too.
+Unused fragments, and fragments' names that a script uses for its own, are left alone: a script is
+put together from fragments that others use, too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from headrace._protocol.script import names, script
 
 KNOWN = ["redis", "cjson", "cmsgpack", "struct", "bit", "KEYS", "ARGV", "unpack"]
-# Unused variables and arguments, and shadowing, come with fragments; a multiple assignment gives values at first that
-# are not used (311).
+# Unused variables and arguments, and shadowing, come with fragments; a multiple assignment gives
+# values at first that are not used (311).
 IGNORED = ["211", "212", "311", "411", "421", "431"]
 
 
@@ -31,7 +31,12 @@ def main() -> int:
         for name in names():
             (Path(folder) / f"{name}.lua").write_text(script(name).source, "utf-8")
         command = [program, ".", "--std", "lua51", "--globals", *KNOWN, "--ignore", *IGNORED]
-        done = subprocess.run([*command, "--codes", "--no-max-line-length", "-q"], cwd=folder, check=False, timeout=120)
+        done = subprocess.run(
+            [*command, "--codes", "--no-max-line-length", "-q"],
+            cwd=folder,
+            check=False,
+            timeout=120,
+        )
     return done.returncode
 
 

@@ -1,11 +1,13 @@
-"""Write the classes for threads from the classes for asyncio. They are files in folders `sync` of `headrace`.
+"""Write the classes for threads from the classes for asyncio. They are files in folders `sync` of
+`headrace`.
 
     python .ci/twins.py            # writes the files
     python .ci/twins.py --check    # fails if a file differs from its translation; CI does this
 
-The files for asyncio are the source. `await` goes, `async def` becomes `def`, and names lose their `Async`; the tables
-below hold the few words that differ besides. What really differs between the colours stands in other files, by hand:
-`colour.py` has the parts of asyncio, or of threads, that the others use.
+The files for asyncio are the source. `await` goes, `async def` becomes `def`, and names lose their
+`Async`; the tables below hold the few words that differ besides. What really differs between the
+colours stands in other files, by hand: `colour.py` has the parts of asyncio, or of threads, that
+the others use.
 """
 
 from __future__ import annotations
@@ -24,7 +26,16 @@ SOURCE = ROOT / "src" / "headrace"
 FILES = {  # by the folder of a colour
     "_api/{}": ["admin", "completed", "events", "flow", "inspector", "lease", "queue", "tasks"],
     "sql/_{}": ["relay"],
-    "_net/{}": ["cluster", "driver", "keeping", "listening", "steps", "subscription", "trips", "waiters"],
+    "_net/{}": [
+        "cluster",
+        "driver",
+        "keeping",
+        "listening",
+        "steps",
+        "subscription",
+        "trips",
+        "waiters",
+    ],
 }
 WIDTH = 120
 HEADER = "# Generated from `{source}` by .ci/twins.py: edit that file.\n"
@@ -121,7 +132,8 @@ def only_a_call(tokens: list[tokenize.TokenInfo], start: int) -> int | None:
             if depth < 0:
                 return number if tokens[number].start[0] == tokens[start].start[0] else None
         elif depth == 0 and not (
-            (tokens[number].type == tokenize.NAME and word not in {"or", "and", "if"}) or word == "."
+            (tokens[number].type == tokenize.NAME and word not in {"or", "and", "if"})
+            or word == "."
         ):
             return None
     return None
@@ -132,13 +144,19 @@ def refilled(module: str) -> str:
     out: list[str] = []
     for paragraph in re.split(r"(\n\s*\n)", module):
         lines = paragraph.split("\n")
-        long = next((i for i, line in enumerate(lines) if len(line) > WIDTH and "  # " not in line), None)
+        long = next(
+            (i for i, line in enumerate(lines) if len(line) > WIDTH and "  # " not in line), None
+        )
         if long is not None and (indent := re.match(r" *", lines[long])) is not None:
             below = lines[long + 1 :]
             rest = list(
-                itertools.takewhile(lambda line: line.strip() != '"""' and not line.lstrip().startswith("- "), below)
+                itertools.takewhile(
+                    lambda line: line.strip() != '"""' and not line.lstrip().startswith("- "), below
+                )
             )
-            words = textwrap.wrap(" ".join(line.strip() for line in [lines[long], *rest]), WIDTH - len(indent[0]))
+            words = textwrap.wrap(
+                " ".join(line.strip() for line in [lines[long], *rest]), WIDTH - len(indent[0])
+            )
             lines[long : long + 1 + len(rest)] = [indent[0] + line for line in words]
         out.append("\n".join(lines))
     return "".join(out)
@@ -146,7 +164,10 @@ def refilled(module: str) -> str:
 
 def formatted(module: str, path: Path) -> str:
     """Sort the imports of a module, drop those it does not need, and format it."""
-    for command in (["check", "--fix-only", "--select", "I,F401", "--quiet"], ["format", "--quiet"]):
+    for command in (
+        ["check", "--fix-only", "--select", "I,F401", "--quiet"],
+        ["format", "--quiet"],
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"],
             input=module, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60,
@@ -160,7 +181,9 @@ def main() -> int:
     stale: list[str] = []
     for room, file in [(room, file) for room, files in FILES.items() for file in files]:
         source, path = (SOURCE / room.format(colour) / f"{file}.py" for colour in ("aio", "sync"))
-        made = HEADER.format(source=source.relative_to(ROOT / "src")) + translated(source.read_text("utf-8"))
+        made = HEADER.format(source=source.relative_to(ROOT / "src")) + translated(
+            source.read_text("utf-8")
+        )
         made = formatted(refilled(made), path)
         if "--check" not in sys.argv:
             path.write_text(made, "utf-8")

@@ -1,12 +1,14 @@
-"""Sharded queues on clusters. The bench measures server and client time a job, and the share of the busiest master.
+"""Sharded queues on clusters. The bench measures server and client time a job, and the share of the
+busiest master.
 
 python bench/cluster.py --masters 1,3 --shards 1,12 --jobs 60000 --rounds 3
 
-The rates are those of one client process that does everything; where masters and clients share processors, they say
-nothing about what more masters give. The time of the servers a job, all masters together, and that of the client do.
-"start us" is the part of the client's that is none of the jobs': what a worker takes that starts, has one, and ends.
-With twelve processors or more, or `--fleet CLIENTS`, so many processes at once also enqueue and drain the jobs, in two
-more ways, of which the rates count.
+The rates are those of one client process that does everything; where masters and clients share
+processors, they say nothing about what more masters give. The time of the servers a job, all
+masters together, and that of the client do. "start us" is the part of the client's that is none of
+the jobs': what a worker takes that starts, has one, and ends. With twelve processors or more, or
+`--fleet CLIENTS`, so many processes at once also enqueue and drain the jobs, in two more ways, of
+which the rates count.
 """
 
 from __future__ import annotations
@@ -38,8 +40,10 @@ FLEET = ("fleet enqueues", "fleet drains")
 FLEET_FROM = 12  # processors from which on masters and clients have theirs
 FLEET_S = 300.0  # seconds that a fleet may take
 REST_S = 10.0  # seconds of an idle worker that are measured
-SETTLE_S = 30.0  # seconds until it is at rest: until then it looks after the queue like one of those that work
-SERVER_AT_MOST, CLIENT_AT_MOST, BUSIEST_AT_MOST, REST_AT_MOST = 1.3, 1.2, 0.40, 0.03  # of 1 x 1; of all; of a core
+# seconds until it is at rest: until then it looks after the queue like one of those that work
+SETTLE_S = 30.0
+# of 1 x 1; of all; of a core
+SERVER_AT_MOST, CLIENT_AT_MOST, BUSIEST_AT_MOST, REST_AT_MOST = 1.3, 1.2, 0.40, 0.03
 FLEET_AT_LEAST = 2.5  # of 1 x 1
 
 
@@ -77,8 +81,8 @@ class Bench:
         return found if start is None else found | {"start us": 1e6 * start / self.jobs}
 
     def start(self, way: str) -> float:
-        """Let a worker do one job, then fill the queue. Return the seconds of processor time of that job in this
-        process.
+        """Let a worker do one job, then fill the queue. Return the seconds of processor time of
+        that job in this process.
         """
         self.fill(1)
         mine = time.process_time()
@@ -145,10 +149,21 @@ class Bench:
         if way == "fleet drains":
             self.fill(self.jobs)
         each = self.jobs // self.clients
-        command = [sys.executable, __file__, "--member", way, "--jobs", str(each), "--shards", str(self.shards)]
+        command = [
+            sys.executable,
+            __file__,
+            "--member",
+            way,
+            "--jobs",
+            str(each),
+            "--shards",
+            str(self.shards),
+        ]
         before = self.busy()
         members = [
-            subprocess.Popen([*command, "--url", self.cluster.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            subprocess.Popen(
+                [*command, "--url", self.cluster.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
             for _ in range(self.clients)
         ]
         try:
@@ -165,9 +180,15 @@ class Bench:
                 member.kill()
                 member.wait()
         used = [after - was for after, was in zip(self.busy(), before, strict=True)]
-        seconds = max(last for _, last, _ in told) - min(first for first, _, number in told if number)
+        seconds = max(last for _, last, _ in told) - min(
+            first for first, _, number in told if number
+        )
         done = sum(number for _, _, number in told)
-        return {"jobs/s": done / seconds, "server us": 1e6 * sum(used) / done, "busiest": max(used) / sum(used)}
+        return {
+            "jobs/s": done / seconds,
+            "server us": 1e6 * sum(used) / done,
+            "busiest": max(used) / sum(used),
+        }
 
     async def rest(self) -> dict[str, float]:
         """Watch an idle worker, first while it looks after its new queues, then at rest."""
@@ -182,7 +203,11 @@ class Bench:
                 first = await self.idle()
                 await asyncio.sleep(SETTLE_S)
                 client, servers = await self.idle()
-                return {"client cores": client, "server cores": servers, "client cores at first": first[0]}
+                return {
+                    "client cores": client,
+                    "server cores": servers,
+                    "client cores at first": first[0],
+                }
 
     async def idle(self) -> tuple[float, float]:
         """Return the processor time that this process and the servers take in a second."""
@@ -193,7 +218,8 @@ class Bench:
 
 
 def member(way: str, url: str, shards: int, jobs: int) -> None:
-    """Enqueue so many jobs, or drain the queue with others. Return when it began and ended, and the number of jobs."""
+    """Enqueue so many jobs, or drain the queue with others. Return when it began and ended, and the
+    number of jobs."""
     first, last, done = 0.0, 0.0, 0
 
     async def drain() -> None:
@@ -233,7 +259,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     cores = os.cpu_count() or 1
-    parser.add_argument("--fleet", type=int, default=cores // 2 if cores >= FLEET_FROM else 0, metavar="CLIENTS")
+    parser.add_argument(
+        "--fleet", type=int, default=cores // 2 if cores >= FLEET_FROM else 0, metavar="CLIENTS"
+    )
     parser.add_argument("--member", choices=FLEET, help=argparse.SUPPRESS)
     parser.add_argument("--url", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -247,8 +275,12 @@ def main() -> int:
             for shards in map(int, given.shards.split(",")):
                 bench = Bench(cluster, shards, given.jobs, given.fleet)
                 for way in ways:
-                    rounds = [bench.measure(way) for _ in range(1 if way == "at rest" else given.rounds)]
-                    row = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+                    rounds = [
+                        bench.measure(way) for _ in range(1 if way == "at rest" else given.rounds)
+                    ]
+                    row = {
+                        name: statistics.median(one[name] for one in rounds) for name in rounds[0]
+                    }
                     found[f"{masters} x {shards} {way}"] = row
                     if not given.json:
                         words = "  ".join(f"{name} {value:,.2f}" for name, value in row.items())
@@ -277,13 +309,20 @@ def bars(found: dict[str, dict[str, float]], ways: Sequence[str]) -> int:
         for name, bar in (("server us", SERVER_AT_MOST), ("client us", CLIENT_AT_MOST)):
             ratio = many[name] / one[name]
             missed += ratio > bar
-            print(f"{way}: {name} {ratio:.2f} of 1 x 1, bar {bar}{'' if ratio <= bar else ': MISSED'}", file=sys.stderr)
+            print(
+                f"{way}: {name} {ratio:.2f} of 1 x 1, bar {bar}{'' if ratio <= bar else ': MISSED'}",
+                file=sys.stderr,
+            )
         missed += many["busiest"] > BUSIEST_AT_MOST
-        print(f"{way}: busiest master {many['busiest']:.2f}, bar {BUSIEST_AT_MOST}", file=sys.stderr)
+        print(
+            f"{way}: busiest master {many['busiest']:.2f}, bar {BUSIEST_AT_MOST}", file=sys.stderr
+        )
     for name, row in found.items():
         if name.endswith("at rest"):
             missed += row["client cores"] > REST_AT_MOST
-            print(f"{name}: {row['client cores']:.3f} of a core, bar {REST_AT_MOST}", file=sys.stderr)
+            print(
+                f"{name}: {row['client cores']:.3f} of a core, bar {REST_AT_MOST}", file=sys.stderr
+            )
     return int(missed > 0)
 
 

@@ -1,10 +1,12 @@
-"""headrace beside other queues and a bare loop of redis-py, each in its own environment, in interleaved rounds.
+"""headrace beside other queues and a bare loop of redis-py, each in its own environment, in
+interleaved rounds.
 
 python bench/compare.py --server valkey-9.1 --rounds 3 --jobs 2000 --write
 
-Environments are made from the registry, and kept in `--environments`; what can't be had is skipped, with a line.
-`--write` puts the figures to `bench/results/compare.json`, the table to `bench/results/compare.md`, and the plot
-to `docs/pictures/comparison.svg`; `--from bench/results/compare.json` makes these anew.
+Environments are made from the registry, and kept in `--environments`; what can't be had is skipped,
+with a line. `--write` puts the figures to `bench/results/compare.json`, the table to
+`bench/results/compare.md`, and the plot to `docs/pictures/comparison.svg`; `--from
+bench/results/compare.json` makes these anew.
 """
 
 from __future__ import annotations
@@ -94,18 +96,29 @@ COLUMNS = {  # of a figure: its title, digits after the point, and whether more 
 
 
 def environment(peer: str, folder: Path) -> tuple[str, str]:
-    """Make a peer's environment and return its Python and the version of the peer. Raises `CalledProcessError`."""
+    """Make a peer's environment and return its Python and the version of the peer. Raises
+    `CalledProcessError`."""
     if peer not in PACKAGES:
         return sys.executable, version("redis" if peer == "redis-py" else "headrace")
     python = folder / peer / "bin" / "python"
     if not python.exists():
         uv = shutil.which("uv")
-        make = [uv, "venv", "-q", "-p", NEWER.get(peer, sys.executable)] if uv else [sys.executable, "-m", "venv"]
-        install = [uv, "pip", "install", "-q", "-p", python] if uv else [python, "-m", "pip", "install", "-q"]
+        make = (
+            [uv, "venv", "-q", "-p", NEWER.get(peer, sys.executable)]
+            if uv
+            else [sys.executable, "-m", "venv"]
+        )
+        install = (
+            [uv, "pip", "install", "-q", "-p", python]
+            if uv
+            else [python, "-m", "pip", "install", "-q"]
+        )
         for command in ([*make, folder / peer], [*install, *PACKAGES[peer], "hiredis"]):
             subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
     asked = f"from importlib.metadata import version; print(version({peer!r}))"
-    told = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True, timeout=60)
+    told = subprocess.run(
+        [python, "-c", asked], check=True, capture_output=True, text=True, timeout=60
+    )
     return str(python), told.stdout.strip()
 
 
@@ -117,13 +130,23 @@ class Peer:
         self._url = server.url if name in BY_TCP else f"unix://{server.path}"
 
     def begin(self, verb: str, jobs: int, **more: float | str) -> subprocess.Popen[str]:
-        """Start one of its programs. *more* are `bytes` of a job, `queues`, `seconds`, `rate` and `board`."""
+        """Start one of its programs. *more* are `bytes` of a job, `queues`, `seconds`, `rate` and
+        `board`."""
         command = [self._python, str(RUNNER), self.name, verb, self._url, str(jobs)]
-        environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+        }
         environ |= {"PYTHONPATH": str(ROOT / "src") if self.name not in PACKAGES else ""}
         environ |= {f"BENCH_{name.upper()}": str(value) for name, value in more.items()}
         return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=RUNNER.parent, env=environ
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=RUNNER.parent,
+            env=environ,
         )
 
     def end(self, process: subprocess.Popen[str], limit: float = LIMIT_S) -> Any:
@@ -173,7 +196,7 @@ def measure(peer: Peer, client: Any, jobs: int, lone: int) -> Figures:
     }  # fmt: skip
 
 
-# -- what is shown ---------------------------------------------------------------------------------------
+# -- what is shown ---------------------------------------------------------------------------------
 
 
 def median(rounds: list[Figures], key: str) -> float | None:
@@ -192,7 +215,10 @@ def cell(rounds: list[Figures], key: str, digits: int) -> str:
 
 def page(told: dict[str, Any]) -> str:
     titles = [title for title, _, _ in COLUMNS.values()]
-    rows = [f"| | {' | '.join([*titles, 'not run', 'run twice'])} |", "|---|" + "---|" * (len(titles) + 2)]
+    rows = [
+        f"| | {' | '.join([*titles, 'not run', 'run twice'])} |",
+        "|---|" + "---|" * (len(titles) + 2),
+    ]
     for name, peer in told["peers"].items():
         rounds = peer["rounds"]
         cells = [cell(rounds, key, digits) for key, (_, digits, _) in COLUMNS.items()]
@@ -210,7 +236,8 @@ def page(told: dict[str, Any]) -> str:
 
 
 def picture(told: dict[str, Any]) -> str:
-    """Return the plot with a panel for each of four figures and a bar for each peer, on a logarithmic scale."""
+    """Return the plot with a panel for each of four figures and a bar for each peer, on a
+    logarithmic scale."""
     panels, wide, bar = ("one", "drain", "p50", "server"), 470, 22
     names = list(told["peers"])
     high = 48 + bar * len(names)
@@ -218,7 +245,10 @@ def picture(told: dict[str, Any]) -> str:
     dark = "@media(prefers-color-scheme:dark){text{fill:#ddd}.p{fill:#6c757d}.o{fill:#3bc9db}}"
     size = f'viewBox="0 0 {2 * wide} {2 * high + 10}" font-size="13" font-family="system-ui, sans-serif"'
     label = 'role="img" aria-label="Comparison of headrace with other queues"'
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>', f"<style>{style}{dark}</style>"]
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>',
+        f"<style>{style}{dark}</style>",
+    ]
     for number, key in enumerate(panels):
         title, digits, more = COLUMNS[key]
         left, top = number % 2 * wide, number // 2 * high
@@ -229,7 +259,9 @@ def picture(told: dict[str, Any]) -> str:
             f'<text x="{left + 10}" y="{top + 24}" font-weight="600">{title} '
             f"({'more' if more else 'less'} is better, logarithmic)</text>"
         )
-        for at, (name, value) in enumerate(sorted(there.items(), key=lambda pair: pair[1], reverse=more)):
+        for at, (name, value) in enumerate(
+            sorted(there.items(), key=lambda pair: pair[1], reverse=more)
+        ):
             y = top + 36 + at * bar
             long = 240 * math.log(value / least) / math.log(most / least)
             kind = "o" if name.startswith(OURS) else "p"
@@ -262,18 +294,28 @@ def main() -> None:
 def arguments(text: str | None) -> argparse.ArgumentParser:
     """Return the parser of the arguments that all comparisons share."""
     parser = argparse.ArgumentParser(description=text)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--only", default=",".join(PEERS), help="some of " + ", ".join(PEERS))
     parser.add_argument("--environments", type=Path, default=ROOT / ".cache" / "compare")
-    parser.add_argument("--write", action="store_true", help="keep the figures, and what is made of them")
-    parser.add_argument("--from", dest="kept", type=Path, help="make of these figures what is made of new ones")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the figures, and what is made of them"
+    )
+    parser.add_argument(
+        "--from", dest="kept", type=Path, help="make of these figures what is made of new ones"
+    )
     return parser
 
 
 def conditions(server: str) -> dict[str, Any]:
     """Return the conditions of the measurement."""
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return {
         "server": server, "python": platform.python_version(), "cores": os.cpu_count(), "load": [os.getloadavg()[0]],
@@ -285,7 +327,13 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all that are available in rounds, each time in another order."""
     binary = next(b for b in binaries() if b.name == options.server)
     told = conditions(options.server)
-    told |= {"rounds": options.rounds, "jobs": options.jobs, "lone": options.lone, "peers": {}, "skipped": {}}
+    told |= {
+        "rounds": options.rounds,
+        "jobs": options.jobs,
+        "lone": options.lone,
+        "peers": {},
+        "skipped": {},
+    }
     with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
         peers: list[Peer] = []
         for name in options.only.split(","):

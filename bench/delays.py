@@ -1,8 +1,9 @@
-"""The time from a job's due time to the start of its handler, on an idle worker that had blocked before.
+"""The time from a job's due time to the start of its handler, on an idle worker that had blocked
+before.
 
-Another client delays the job while the worker blocks, one job at a time. When it is due is what the server says; the
-server runs on this machine, so that its clock also tells when the handler starts. `by hand` is a loop
-around `Queue.lease(block=)`. `schedule` is a recurring job, every 0.3 s.
+Another client delays the job while the worker blocks, one job at a time. When it is due is what the
+server says; the server runs on this machine, so that its clock also tells when the handler starts.
+`by hand` is a loop around `Queue.lease(block=)`. `schedule` is a recurring job, every 0.3 s.
 
 python bench/delays.py --server valkey-9.1 --jobs 200
 """
@@ -84,7 +85,9 @@ def recurring(server: Server, worker: str, jobs: int) -> list[float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--jobs", type=int, default=200)
     options = parser.parse_args()
     binary = next(b for b in binaries() if b.name == options.server)
@@ -101,8 +104,17 @@ def main() -> None:
                 else:
                     took = delayed(server, worker, way, options.jobs)
                 cuts = statistics.quantiles(took, n=100, method="inclusive")
-                row = {"min": min(took), "p50": cuts[49], "p90": cuts[89], "p99": cuts[98], "max": max(took)}
-                print(f"{worker:10}{way:12}" + "".join(f"{value:8.2f}" for value in row.values()), flush=True)
+                row = {
+                    "min": min(took),
+                    "p50": cuts[49],
+                    "p90": cuts[89],
+                    "p99": cuts[98],
+                    "max": max(took),
+                }
+                print(
+                    f"{worker:10}{way:12}" + "".join(f"{value:8.2f}" for value in row.values()),
+                    flush=True,
+                )
                 rounded = {key: round(value, 3) for key, value in row.items()}
                 lines.append({"worker": worker, "after": way, "server": options.server, **rounded})
     for line in lines:

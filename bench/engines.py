@@ -1,4 +1,5 @@
-"""Ways to run a handler of the queue `bench`, in this process, while a bench sends it jobs and looks at the clock."""
+"""Ways to run a handler of the queue `bench`, in this process, while a bench sends it jobs and
+looks at the clock."""
 
 from __future__ import annotations
 

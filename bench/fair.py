@@ -1,13 +1,16 @@
-"""The wait of a quiet tenant beside a flood, with and without `fair=`. Weights and the cost of fairness are measured
-too.
+"""The wait of a quiet tenant beside a flood, with and without `fair=`. Weights and the cost of
+fairness are measured too.
 
-python bench/fair.py --server valkey-9.1 --rounds 3 --seconds 10 --write [--rows flood,keys] [--before CHECKOUT]
+python bench/fair.py --server valkey-9.1 --rounds 3 --seconds 10 --write [--rows flood,keys]
+[--before CHECKOUT]
 
-A hundred tenants send a job a second each, at moments that are fixed in advance and from which their waits are counted.
-Another program adds a flood of one tenant after the first second. Worker, flood and quiet tenants are a process each.
-`--write` keeps the figures of the rows in `bench/results/fair.json`, and writes the tables to `bench/results/fair.md`
-and the plot to `docs/pictures/fair.svg`; `--from bench/results/fair.json` makes these anew. With `--before` jobs of
-plain queues are also enqueued, leased and completed by turns with another checkout, as in `steps.py`.
+A hundred tenants send a job a second each, at moments that are fixed in advance and from which
+their waits are counted. Another program adds a flood of one tenant after the first second. Worker,
+flood and quiet tenants are a process each. `--write` keeps the figures of the rows in
+`bench/results/fair.json`, and writes the tables to `bench/results/fair.md` and the plot to
+`docs/pictures/fair.svg`; `--from bench/results/fair.json` makes these anew. With `--before` jobs of
+plain queues are also enqueued, leased and completed by turns with another checkout, as in
+`steps.py`.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ TIMES = 10  # that a call is measured
 LINED = 6000  # jobs that wait in lines beside it
 LOOKED_AT = 250  # jobs that a lease puts into lines, beside the jobs that it leases
 BACKLOG = 20_000  # jobs that wait in lines beside calls whose cost is compared with a plain queue's
-SIZES = {100: (40, 4.0), 20: (100, 8.0), 1: (500, 80.0)}  # jobs of a call: how many calls, and the goal in us a job
+# jobs of a call: how many calls, and the goal in us a job
+SIZES = {100: (40, 4.0), 20: (100, 8.0), 1: (500, 80.0)}
 BACKLOGS: dict[str, tuple[Terms, int]] = {  # ways, each with its terms and the number of values
     "plain": ({}, 1),
     "`fair`, 1 value": ({"fair": "tenant"}, 1),
@@ -69,15 +73,18 @@ BACKLOGS: dict[str, tuple[Terms, int]] = {  # ways, each with its terms and the 
     "`fair`, 10,000 values": ({"fair": "tenant"}, 10_000),
     "`fair='org/user'`, 100 values": ({"fair": "org/user"}, 100),
 }
-SERVERS = ("valkey-9.1", "redis-7.0")  # on which these calls are measured; the newest Redis, if there is no 7.0
+# on which these calls are measured; the newest Redis, if there is no 7.0
+SERVERS = ("valkey-9.1", "redis-7.0")
 LATENCIES = {  # of a row: seconds of a handler, whether it runs in a thread
     f"{took * 1e3:g} ms, {colour}": (took, colour == "threads")
     for took in (0.005, 0.030)
     for colour in ("asyncio", "threads")
 }
-SLOW, QUICK = 6000, 20_000  # jobs of a round, of handlers that take `TOOK_S` and of handlers that only count
+# jobs of a round, of handlers that take `TOOK_S` and of handlers that only count
+SLOW, QUICK = 6000, 20_000
 PAYLOAD = b"-".ljust(100, b"x")  # of a job that is only counted
-FLOODED: dict[str, dict[str, tuple[Terms, int]]] = {  # of a row: ways, each with its terms and the jobs of the flood
+# of a row: ways, each with its terms and the jobs of the flood
+FLOODED: dict[str, dict[str, tuple[Terms, int]]] = {
     "flood": {
         "no flood": ({"fair": "tenant"}, 0),
         "flood, `fair='tenant'`": ({"fair": "tenant"}, FLOOD),
@@ -116,7 +123,7 @@ CROWDED = " The machine had more to do than it has cores: these figures are too 
 OTHERS = " Other programs ran on the machine at the time, with less precedence."
 
 
-# -- the worker, the flood ---------------------------------------------------------------------------------
+# -- the worker, the flood -------------------------------------------------------------------------
 
 
 class Seen:
@@ -125,7 +132,8 @@ class Seen:
     def __init__(self) -> None:
         self.ran, self.first, self.last = 0, 0.0, 0.0
         self.order: list[str] = []  # tenants, of the first leases
-        self.waits: list[tuple[int, float]] = []  # numbers of timed jobs, and their ms, since the last answer
+        # numbers of timed jobs, and their ms, since the last answer
+        self.waits: list[tuple[int, float]] = []
 
     def begin(self, job: Job) -> None:
         """Record a job, as the first line of each handler."""
@@ -141,7 +149,12 @@ class Seen:
     def tell(self) -> None:
         """Print the jobs that were seen, and the waits since the last time."""
         waits, self.waits = self.waits, []
-        told = {"ran": self.ran, "seconds": self.last - self.first, "order": Counter(self.order), "waits": waits}
+        told = {
+            "ran": self.ran,
+            "seconds": self.last - self.first,
+            "order": Counter(self.order),
+            "waits": waits,
+        }
         print(json.dumps(told), flush=True)
 
 
@@ -182,7 +195,10 @@ def flood(url: str, jobs: int) -> None:
         print(queue.counts().waiting, flush=True)
         sys.stdin.readline()
         for at in range(0, jobs, 1000):
-            names = [{"tenant": "flood", "org": "flood", "user": f"key-{n % KEYS}"} for n in range(at, at + 1000)]
+            names = [
+                {"tenant": "flood", "org": "flood", "user": f"key-{n % KEYS}"}
+                for n in range(at, at + 1000)
+            ]
             queue.enqueue_many([NewJob(PAYLOAD, headers=headers) for headers in names])
 
 
@@ -216,18 +232,30 @@ class Bench:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     @contextmanager
-    def working(self, terms: Terms, handlers: int, took: float, *, threads: bool = False) -> Iterator[Working]:
+    def working(
+        self, terms: Terms, handlers: int, took: float, *, threads: bool = False
+    ) -> Iterator[Working]:
         """Run a worker."""
-        spec = json.dumps({"terms": terms, "handlers": handlers, "took": took, "spread": self._spread})
+        spec = json.dumps(
+            {"terms": terms, "handlers": handlers, "took": took, "spread": self._spread}
+        )
         with self._begin("--serve", spec, *["--threads"] * (threads or self._threads)) as process:
             try:
                 yield Working(process)
             finally:
                 process.kill()  # its leases are of no use to anyone
 
-    # -- rows ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
-    def quiet(self, terms: Terms, jobs: int, seconds: float, took: float = TOOK_S, *, threads: bool = False) -> Figures:
+    def quiet(
+        self,
+        terms: Terms,
+        jobs: int,
+        seconds: float,
+        took: float = TOOK_S,
+        *,
+        threads: bool = False,
+    ) -> Figures:
         """Let quiet tenants send for so long beside a flood of so many jobs."""
         self.client.flushall()
         moments = [number / TENANTS for number in range(int(seconds * TENANTS))]
@@ -251,18 +279,32 @@ class Bench:
                     late.append((time.time() - start - moment) * 1e3)
                     who = f"tenant-{number % TENANTS}"
                     payload = f"{number}:{start + moment:.6f}:".encode().ljust(100, b"x")
-                    queue.enqueue(payload, headers={"tenant": who, "org": who, "user": f"user-{who}"})
+                    queue.enqueue(
+                        payload, headers={"tenant": who, "org": who, "user": f"user-{who}"}
+                    )
                 end = time.time() + DRAIN_S
-                while (told := worker.ask())["ran"] and len(worker.waits) < len(moments) and time.time() < end:
+                while (
+                    (told := worker.ask())["ran"]
+                    and len(worker.waits) < len(moments)
+                    and time.time() < end
+                ):
                     time.sleep(0.05)
                 server = (processor(self.client) - before) * 1e6 / told["ran"]
                 rate = told["ran"] / (time.time() - start)
                 other.kill()
-        over = {number: (time.time() - start - moment) * 1e3 for number, moment in enumerate(moments)}
-        series = [round(worker.waits.get(number, over[number]), 2) for number in range(len(moments))]
+        over = {
+            number: (time.time() - start - moment) * 1e3 for number, moment in enumerate(moments)
+        }
+        series = [
+            round(worker.waits.get(number, over[number]), 2) for number in range(len(moments))
+        ]
         sent = [wait - over for wait, over in zip(series, late, strict=True)]
-        counted_sent = sorted(w for w, moment in zip(sent, moments, strict=True) if moment > FLOOD_AFTER_S)
-        counted = sorted(wait for wait, moment in zip(series, moments, strict=True) if moment > FLOOD_AFTER_S)
+        counted_sent = sorted(
+            w for w, moment in zip(sent, moments, strict=True) if moment > FLOOD_AFTER_S
+        )
+        counted = sorted(
+            wait for wait, moment in zip(series, moments, strict=True) if moment > FLOOD_AFTER_S
+        )
         return {
             "p50": percentile(counted, 0.5), "p99": percentile(counted, 0.99), "most": counted[-1],
             "jobs": len(counted), "not begun": len(moments) - len(worker.waits),
@@ -285,7 +327,11 @@ class Bench:
         with self.working(terms, handlers, took) as worker:
             assert worker.until(jobs)
             told = worker.ask()
-        return {"rate": jobs / told["seconds"], "server": (processor(self.client) - before) * 1e6 / jobs, **told}
+        return {
+            "rate": jobs / told["seconds"],
+            "server": (processor(self.client) - before) * 1e6 / jobs,
+            **told,
+        }
 
     def weights(self) -> Figures:
         """Count the leases of three tenants, which have enough jobs each."""
@@ -297,9 +343,14 @@ class Bench:
         return {name: order.get(name, 0) for name in WEIGHTS}
 
     def calls(self) -> Figures:
-        """Measure calls of one client. Return microseconds of the server a job, and bytes of a job in a line."""
+        """Measure calls of one client. Return microseconds of the server a job, and bytes of a job
+        in a line."""
         found: Figures = {}
-        for way, terms in (("without", {}), ("fair", {"fair": "tenant"}), ("two levels", {"fair": "org/user"})):
+        for way, terms in (
+            ("without", {}),
+            ("fair", {"fair": "tenant"}),
+            ("two levels", {"fair": "org/user"}),
+        ):
             for values in (1, TENANTS):
                 names = [f"tenant-{number}" for number in range(values)]
                 with Queue(NAME, url=self.server.url, **terms) as queue:
@@ -307,7 +358,9 @@ class Bench:
                         self.filled(1, names)
                         queue.complete_many(queue.lease_many(1))
                         some = [self._first(queue, most, names) for _ in range(TIMES)]
-                        first, ends = (statistics.median(column) for column in zip(*some, strict=True))
+                        first, ends = (
+                            statistics.median(column) for column in zip(*some, strict=True)
+                        )
                         self.filled(LINED, names)
                         before = self.client.info("memory")["used_memory"]
                         for _ in range(LINED // LOOKED_AT + 1):
@@ -315,7 +368,12 @@ class Bench:
                         size = self.client.info("memory")["used_memory"] - before
                         lease = partial(queue.lease_many, most)
                         line = statistics.median(self._call(lease)[0] for _ in range(TIMES))
-                        told = {"first": first / most, "line": line / most, "end": ends / most, "bytes": size / LINED}
+                        told = {
+                            "first": first / most,
+                            "line": line / most,
+                            "end": ends / most,
+                            "bytes": size / LINED,
+                        }
                         found[f"{way}, {values}, {most}"] = told
         return found
 
@@ -332,7 +390,8 @@ class Bench:
         return took, answer
 
     def backlog(self) -> Figures:
-        """Measure a lease and the completion of its jobs beside a backlog: microseconds of the server a job.
+        """Measure a lease and the completion of its jobs beside a backlog: microseconds of the
+        server a job.
 
         The jobs take 5 ms, so each job of a call is of another value, if there are so many.
         """
@@ -340,15 +399,20 @@ class Bench:
         for way, (terms, values) in BACKLOGS.items():
             self.filled(BACKLOG, [f"tenant-{number}" for number in range(values)])
             with Queue(NAME, url=self.server.url, **terms) as queue:
-                while terms and self.client.zcard(queue.ops.keys.key("lines")) < BACKLOG - LOOKED_AT:
+                while (
+                    terms and self.client.zcard(queue.ops.keys.key("lines")) < BACKLOG - LOOKED_AT
+                ):
                     queue.complete_many(queue.lease_many(1))
                 for most, (calls, _) in SIZES.items():
-                    found[f"{way}: {most}"] = self._call(partial(self._exchange, queue, most, calls))[0] / most / calls
+                    found[f"{way}: {most}"] = (
+                        self._call(partial(self._exchange, queue, most, calls))[0] / most / calls
+                    )
         return found
 
     @staticmethod
     def _exchange(queue: Queue[bytes], most: int, calls: int) -> None:
-        """Lease and complete jobs, so many a call. The server is never at rest, as a worker keeps it."""
+        """Lease and complete jobs, so many a call. The server is never at rest, as a worker keeps
+        it."""
         under_way = deque[tuple[float, list[Any]]]()
         for _ in range(calls):
             under_way.append((time.monotonic() + TOOK_S, queue.lease_many(most)))
@@ -375,7 +439,7 @@ class Bench:
         return found
 
 
-# -- the page -------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------
 
 
 def cell(values: list[float], digits: int = 1) -> str:
@@ -386,14 +450,20 @@ def cell(values: list[float], digits: int = 1) -> str:
 def flooded(row: str, found: Figures) -> list[str]:
     """Return the table of quiet tenants beside a flood."""
     rounds: dict[str, list[Figures]] = found["figures"]
-    lines = [f"## {TITLES[row]}", "", "| | dwell p50, ms | p99, ms | of it without flood | most, ms | not begun |"]
+    lines = [
+        f"## {TITLES[row]}",
+        "",
+        "| | dwell p50, ms | p99, ms | of it without flood | most, ms | not begun |",
+    ]
     lines.append("|---|---|---|---|---|---|")
     first = next(iter(rounds.values()))
     for way, some in rounds.items():
         ratios = [one["p99"] / other["p99"] for one, other in zip(some, first, strict=True)]
         cells = [cell([one[key] for one in some]) for key in ("p50", "p99")]
         cells += [cell(ratios), cell([one["most"] for one in some])]
-        cells.append(f"{sum(one['not begun'] for one in some):,} of {sum(one['jobs'] for one in some):,}")
+        cells.append(
+            f"{sum(one['not begun'] for one in some):,} of {sum(one['jobs'] for one in some):,}"
+        )
         lines.append(f"| {way} | {' | '.join(cells)} |")
     return lines
 
@@ -441,7 +511,9 @@ def calls(_row: str, found: Figures) -> list[str]:
         "Microseconds of the server a job, and bytes of a job that waits in a line.",
         "",
     ]
-    lines += ["| | values | jobs a call | lease, first look | lease, from a line | completion | bytes |"]
+    lines += [
+        "| | values | jobs a call | lease, first look | lease, from a line | completion | bytes |"
+    ]
     lines.append("|---|---|---|---|---|---|---|")
     for name in rounds[0]:
         cells = [cell([one[name][key] for one in rounds]) for key in ("first", "line", "end")]
@@ -503,7 +575,12 @@ def latencies(_row: str, found: Figures) -> list[str]:
         over = [one for one in goals if statistics.median(p99) > one]
         missed += len(over)
         told = ", ".join(f"{one:g}{' missed' * (one in over)}" for one in goals)
-        cells = [cell([one["p50"] for one in rounds]), cell(p99), told, cell([one["most"] for one in rounds])]
+        cells = [
+            cell([one["p50"] for one in rounds]),
+            cell(p99),
+            told,
+            cell([one["most"] for one in rounds]),
+        ]
         cells += [cell([one[key] for one in rounds]) for key in ("late", "sent p99")]
         cells.append(cell([one["rate"] for one in rounds], 0))
         lines.append(f"| {kind} | {' | '.join(cells)} |")
@@ -528,20 +605,30 @@ def page(told: dict[str, Any]) -> str:
     for row, found in told["rows"].items():
         crowded = CROWDED if found["load"][0] > found["cores"] else ""
         others = OTHERS if found["busy"] else crowded
-        where = CONDITIONS.format(**found, before=found["load"][0], after=found["load"][1], others=others)
+        where = CONDITIONS.format(
+            **found, before=found["load"][0], after=found["load"][1], others=others
+        )
         tables.append("\n".join([*SHOWN[row](row, found), "", where]))
-    settings = {"handlers": HANDLERS, "took": TOOK_S * 1e3, "drain": DRAIN_S, "colour": told["colour"]}
+    settings = {
+        "handlers": HANDLERS,
+        "took": TOOK_S * 1e3,
+        "drain": DRAIN_S,
+        "colour": told["colour"],
+    }
     return TEXT.format(tables="\n\n".join(tables), **settings)
 
 
 def picture(told: dict[str, Any]) -> str:
-    """Return the plot of the longest wait in each tenth of a second over time, a line for each way, on a logarithmic
-    scale.
+    """Return the plot of the longest wait in each tenth of a second over time, a line for each way,
+    on a logarithmic scale.
     """
     wide, high, left, top = 760, 320, 66, 40
     figures = told["rows"]["flood"]["figures"]
     lines = {
-        way: [statistics.median(column) for column in zip(*(one["longest"] for one in rounds), strict=True)]
+        way: [
+            statistics.median(column)
+            for column in zip(*(one["longest"] for one in rounds), strict=True)
+        ]
         for way, rounds in figures.items()
     }
     low = math.floor(math.log10(min(value for line in lines.values() for value in line)))
@@ -557,7 +644,9 @@ def picture(told: dict[str, Any]) -> str:
     style = "text{fill:#333}.g{stroke:#ccc}.o{stroke:#0b7285}.p{stroke:#adb5bd}.q{stroke:#c92a2a}"
     dark = "text{fill:#ddd}.g{stroke:#444}.o{stroke:#3bc9db}.p{stroke:#6c757d}.q{stroke:#ff8787}"
     size = f'viewBox="0 0 {wide} {high}" font-size="13" font-family="system-ui, sans-serif"'
-    label = 'role="img" aria-label="The wait of quiet tenants beside a flood, with and without fair"'
+    label = (
+        'role="img" aria-label="The wait of quiet tenants beside a flood, with and without fair"'
+    )
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>',
         f"<style>{style}path{{fill:none;stroke-width:2}}@media(prefers-color-scheme:dark){{{dark}}}</style>",
@@ -574,7 +663,9 @@ def picture(told: dict[str, Any]) -> str:
         for second in range(int(seconds) + 1)
     ]
     for kind, (way, line) in zip("poq", lines.items(), strict=True):
-        points = " ".join(f"{x((at + 0.5) / 10):.1f} {y(value):.1f}" for at, value in enumerate(line))
+        points = " ".join(
+            f"{x((at + 0.5) / 10):.1f} {y(value):.1f}" for at, value in enumerate(line)
+        )
         above = y(line[-1]) - (8 if kind != "p" else -24)
         out += [
             f'<path class="{kind}" d="M{points}"/>',
@@ -593,14 +684,19 @@ def backlog_servers() -> list[str]:
 
 def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
     """Measure a row."""
-    found: Figures = conditions(options.server) | {"rounds": options.rounds, "seconds": options.seconds}
+    found: Figures = conditions(options.server) | {
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+    }
     found["busy"] = options.busy
     if row in FLOODED:
         rounds: dict[str, list[Figures]] = {way: [] for way in FLOODED[row]}
         for number in range(options.rounds):
             ways = list(FLOODED[row].items())
             for way, (terms, jobs) in ways[number % 3 :] + ways[: number % 3]:
-                rounds[way].append(bench.quiet(terms, min(jobs, options.flood_jobs), options.seconds))
+                rounds[way].append(
+                    bench.quiet(terms, min(jobs, options.flood_jobs), options.seconds)
+                )
                 shown = {key: value for key, value in rounds[way][-1].items() if key != "longest"}
                 print(row, way, json.dumps(shown), file=sys.stderr, flush=True)
         found["figures"] = rounds
@@ -630,7 +726,9 @@ def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
     else:
         found["figures"] = []
         for _ in range(options.rounds):
-            found["figures"].append({"weights": bench.weights, "costs": bench.costs, "calls": bench.calls}[row]())
+            found["figures"].append(
+                {"weights": bench.weights, "costs": bench.costs, "calls": bench.calls}[row]()
+            )
             print(row, json.dumps(found["figures"][-1]), file=sys.stderr, flush=True)
     found["load"].append(conditions(options.server)["load"][0])
     return found
@@ -639,25 +737,44 @@ def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
 def main() -> None:
     """Measure, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="in which quiet tenants send")
     parser.add_argument("--flood-jobs", type=int, default=FLOOD, help="at most so many, for a look")
     parser.add_argument(
-        "--rows", default=",".join(row for row in SHOWN if row != "plain"), help=f"some of {list(SHOWN)}"
+        "--rows",
+        default=",".join(row for row in SHOWN if row != "plain"),
+        help=f"some of {list(SHOWN)}",
     )
     parser.add_argument("--threads", action="store_true", help="the worker is one of threads")
-    parser.add_argument("--spread", type=float, default=0.0, help="of the handlers' times, around 5 ms: 0.6 for 2 to 8")
-    parser.add_argument("--before", type=Path, help="a checkout whose library takes turns with ours in plain queues")
-    parser.add_argument("--busy", action="store_true", help="take precedence over other programs, and say so")
-    parser.add_argument("--write", action="store_true", help="keep the figures, and write their page and plot")
-    parser.add_argument("--from", dest="kept", type=Path, help="use these figures in place of new ones")
+    parser.add_argument(
+        "--spread",
+        type=float,
+        default=0.0,
+        help="of the handlers' times, around 5 ms: 0.6 for 2 to 8",
+    )
+    parser.add_argument(
+        "--before", type=Path, help="a checkout whose library takes turns with ours in plain queues"
+    )
+    parser.add_argument(
+        "--busy", action="store_true", help="take precedence over other programs, and say so"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="keep the figures, and write their page and plot"
+    )
+    parser.add_argument(
+        "--from", dest="kept", type=Path, help="use these figures in place of new ones"
+    )
     for name in ("--serve", "--flood", "--url"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         spec = json.loads(options.serve)
-        serve_threads(options.url, spec) if options.threads else asyncio.run(serve(options.url, spec))
+        serve_threads(options.url, spec) if options.threads else asyncio.run(
+            serve(options.url, spec)
+        )
         return
     if options.flood:
         flood(options.url, int(options.flood))
@@ -666,7 +783,9 @@ def main() -> None:
     print(page(told))
     if options.write:
         kept = json.loads(RAW.read_text("utf-8"))["rows"] if RAW.exists() else {}
-        told["rows"] = {row: (kept | told["rows"])[row] for row in SHOWN if row in kept | told["rows"]}
+        told["rows"] = {
+            row: (kept | told["rows"])[row] for row in SHOWN if row in kept | told["rows"]
+        }
         RAW.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     if options.write or options.kept:
         PAGE.write_text(page(told), "utf-8")

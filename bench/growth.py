@@ -1,10 +1,12 @@
-"""The behaviour of headrace and other queues as the backlog, the payloads, the idle workers and the queues grow.
+"""The behaviour of headrace and other queues as the backlog, the payloads, the idle workers and the
+queues grow.
 
 python bench/growth.py --server valkey-9.1 --write
 
-Each in its own environment, as in `compare.py`; what can't be had, or can't be filled in time, is left out, with a line
-that says so. `--write` puts the figures of an axis, once it is measured, to `bench/results/growth.json`, where those of
-other axes stay, and the tables to `bench/results/growth.md`; `--from` makes the tables of kept figures anew.
+Each in its own environment, as in `compare.py`; what can't be had, or can't be filled in time, is
+left out, with a line that says so. `--write` puts the figures of an axis, once it is measured, to
+`bench/results/growth.json`, where those of other axes stay, and the tables to
+`bench/results/growth.md`; `--from` makes the tables of kept figures anew.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ WORK_S = 80.0  # seconds in which a worker has to run its jobs
 SPAN_S = 5.0  # seconds for which idle workers are watched, again and again
 START_S = 120.0  # seconds in which idle workers have to come to rest
 THREADS = 20_000  # more are refused where this was first measured
-MANY = (OURS, "headrace-threads", "rq", "dramatiq", "celery")  # a worker of theirs serves several queues
+# a worker of theirs serves several queues
+MANY = (OURS, "headrace-threads", "rq", "dramatiq", "celery")
 NEW = ("redis-py", OURS, "rq", "dramatiq", "celery")  # `peers.py` sends to several queues of theirs
 
 TEXT = """<!-- Written by bench/growth.py from bench/results/growth.json. Do not edit. -->
@@ -136,7 +139,15 @@ def spent_by(processes: Sequence[int]) -> float:
     ticks = 0
     for process in processes:
         with suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{process}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[11:13]))
+            ticks += sum(
+                map(
+                    int,
+                    Path(f"/proc/{process}/stat")
+                    .read_text("utf-8")
+                    .rsplit(")", 1)[1]
+                    .split()[11:13],
+                )
+            )
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -151,8 +162,8 @@ class Span:
     workers: float
 
     def alike(self, other: Span) -> bool:
-        """Tell whether another span cost about as much by as many events. An event each ten seconds is in one of two
-        spans.
+        """Tell whether another span cost about as much by as many events. An event each ten seconds
+        is in one of two spans.
         """
 
         def near(one: float, another: float, least: float) -> bool:
@@ -171,7 +182,12 @@ def spans(client: Any, root: int) -> Iterator[Span]:
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         processes = tree(root)
-        counted, server, mine, began = commands(client), processor(client), spent_by(processes), time.monotonic()
+        counted, server, mine, began = (
+            commands(client),
+            processor(client),
+            spent_by(processes),
+            time.monotonic(),
+        )
         time.sleep(SPAN_S)
         passed = time.monotonic() - began
         yield Span(
@@ -200,9 +216,16 @@ def workers(peer: Peer, client: Any, number: int) -> str:
     last: Span | None = None
     with resting(peer, number) as begun:
         for span in spans(client, begun.pid):
-            if last and min(len(span.processes) - 1, span.connections) >= number and span.alike(last):
+            if (
+                last
+                and min(len(span.processes) - 1, span.connections) >= number
+                and span.alike(last)
+            ):
                 called = (last.commands + span.commands) / 2
-                servers, theirs = 50 * (last.server + span.server), 50 * (last.workers + span.workers)
+                servers, theirs = (
+                    50 * (last.server + span.server),
+                    50 * (last.workers + span.workers),
+                )
                 return f"{called:,.0f} · {servers:.2f} · {theirs:.1f} · {span.connections:,}"
             last = span
     raise LeftOut(f"its workers did not come to rest in {START_S:.0f} s")
@@ -238,7 +261,13 @@ def page(told: dict[str, Any]) -> str:
         title, _, _, what = AXES[axis]
         rows, (before, after) = found["rows"], found["load"]
         values = sorted({value for cells in rows.values() for value in cells}, key=int)
-        lines = [f"## {title}", "", f"{what}.", "", f"| | {' | '.join(f'{int(v):,}' for v in values)} |"]
+        lines = [
+            f"## {title}",
+            "",
+            f"{what}.",
+            "",
+            f"| | {' | '.join(f'{int(v):,}' for v in values)} |",
+        ]
         lines.append("|---|" + "---|" * len(values))
         lines += [
             f"| {name} | {' | '.join(cells.get(v) or '–' for v in values)} |"
@@ -249,13 +278,21 @@ def page(told: dict[str, Any]) -> str:
         for why, names in found["left_out"].items():
             at: dict[str, list[str]] = {}  # of values: those that were left out there
             for name, which in names.items():
-                at.setdefault("" if len(which) == len(values) else f" ({', '.join(which)})", []).append(name)
-            lines.append(f"- Left out, as {why}: {'; '.join(', '.join(some) + which for which, some in at.items())}.")
-        tables.append("\n".join([*lines, "", CONDITIONS.format(**found, before=before, after=after)]))
+                at.setdefault(
+                    "" if len(which) == len(values) else f" ({', '.join(which)})", []
+                ).append(name)
+            lines.append(
+                f"- Left out, as {why}: {'; '.join(', '.join(some) + which for which, some in at.items())}."
+            )
+        tables.append(
+            "\n".join([*lines, "", CONDITIONS.format(**found, before=before, after=after)])
+        )
     return TEXT.format(tables="\n\n".join(tables), span=SPAN_S)
 
 
-def measure(axis: str, peers: Sequence[Peer], client: Any, options: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    axis: str, peers: Sequence[Peer], client: Any, options: argparse.Namespace
+) -> dict[str, Any]:
     """Measure all available figures of one axis."""
     _, values, act, _ = AXES[axis]
     rows: dict[str, dict[str, str | None]] = {}
@@ -269,12 +306,26 @@ def measure(axis: str, peers: Sequence[Peer], client: Any, options: argparse.Nam
             cell, since = None, time.monotonic()
             try:
                 cell = act(peer, client, value)
-            except (LeftOut, subprocess.SubprocessError, IndexError, ValueError, ZeroDivisionError) as error:
+            except (
+                LeftOut,
+                subprocess.SubprocessError,
+                IndexError,
+                ValueError,
+                ZeroDivisionError,
+            ) as error:
                 why = str(error) if isinstance(error, LeftOut) else "it fails"
                 left_out.setdefault(why, {}).setdefault(peer.name, []).append(f"{value:,}")
                 print(f"{peer.name} is left out: {error!r}", file=sys.stderr)
             rows.setdefault(peer.name, {})[str(value)] = cell
-            print(axis, peer.name, value, cell, f"{time.monotonic() - since:.0f} s", file=sys.stderr, flush=True)
+            print(
+                axis,
+                peer.name,
+                value,
+                cell,
+                f"{time.monotonic() - since:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     client.flushall()
     found["load"].append(os.getloadavg()[0])
     took = round(time.monotonic() - began)
@@ -286,8 +337,12 @@ def grow(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all available figures, and keep each axis if that is asked for."""
     binary = next(b for b in binaries() if b.name == options.server)
     told: dict[str, Any] = {"axes": {}}
-    room = ["--maxclients", "20000"]  # a hundred idle workers of a peer's have ten thousand connections
-    with Server(binary, tcp=True, extra=room) as server, redis.Redis(unix_socket_path=server.path) as client:
+    # a hundred idle workers of a peer's have ten thousand connections
+    room = ["--maxclients", "20000"]
+    with (
+        Server(binary, tcp=True, extra=room) as server,
+        redis.Redis(unix_socket_path=server.path) as client,
+    ):
         peers: list[Peer] = []
         for name in options.only.split(","):
             try:
@@ -302,7 +357,8 @@ def grow(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def keep(told: dict[str, Any]) -> dict[str, Any]:
-    """Write the figures of some axes and the page. Return them with the earlier figures of the other axes."""
+    """Write the figures of some axes and the page. Return them with the earlier figures of the
+    other axes."""
     axes = (json.loads(RAW.read_text("utf-8"))["axes"] if RAW.exists() else {}) | told["axes"]
     told = {"axes": {axis: axes[axis] for axis in AXES if axis in axes}}
     RAW.parent.mkdir(exist_ok=True)
@@ -315,7 +371,9 @@ def main() -> None:
     """Measure, print, and write."""
     parser = arguments(__doc__)
     parser.add_argument("--axes", default=",".join(AXES), help="some of " + ", ".join(AXES))
-    parser.add_argument("--most", type=int, default=10_000_000, help="the largest value of any axis")
+    parser.add_argument(
+        "--most", type=int, default=10_000_000, help="the largest value of any axis"
+    )
     options = parser.parse_args()
     if unknown := set(options.axes.split(",")) - AXES.keys():
         parser.error(f"--axes: {', '.join(sorted(unknown))}: give some of {', '.join(AXES)}")

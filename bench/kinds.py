@@ -1,11 +1,13 @@
-"""The costs of kinds of jobs on the server, by turns. Jobs are added, leased and completed. Bare commands are the
-floor.
+"""The costs of kinds of jobs on the server, by turns. Jobs are added, leased and completed. Bare
+commands are the floor.
 
-python bench/kinds.py --server valkey-9.1 --rounds 60 [--before CHECKOUT] [--kinds plain,id] [--batch 250]
+python bench/kinds.py --server valkey-9.1 --rounds 60 [--before CHECKOUT] [--kinds plain,id]
+[--batch 250]
 
-Microseconds a job, by the times of the scripts in `commandstats`, or by the server's processor time where that is less.
-The bare commands are those that write and remove what a job of the kind consists of, with as many jobs each as there
-may be: no script checks, counts or records anything. With --before the scripts of another checkout take turns.
+Microseconds a job, by the times of the scripts in `commandstats`, or by the server's processor time
+where that is less. The bare commands are those that write and remove what a job of the kind
+consists of, with as many jobs each as there may be: no script checks, counts or records anything.
+With --before the scripts of another checkout take turns.
 """
 
 from __future__ import annotations
@@ -53,7 +55,11 @@ def metered(client: Any, call: Callable[[], Any]) -> tuple[Any, float]:
     spent = used(client) - before
     rows: Any = client.info("commandstats")
     scripts = rows.get("cmdstat_evalsha")
-    told = scripts["usec"] if scripts else sum(row["usec"] for name, row in rows.items() if name != "cmdstat_info")
+    told = (
+        scripts["usec"]
+        if scripts
+        else sum(row["usec"] for name, row in rows.items() if name != "cmdstat_info")
+    )
     return reply, min(told, spent) if spent > 0 else told
 
 
@@ -62,7 +68,9 @@ class Scripts:
 
     def __init__(self, client: Any, kind: str, sources: Mapping[str, str]) -> None:
         self._client, self._kind, self._sources, self._calls = client, kind, sources, 0
-        self._ops = Ops(Keys.of("kinds", "headrace"), QueueSettings(priorities=2 if kind == "level" else 1))
+        self._ops = Ops(
+            Keys.of("kinds", "headrace"), QueueSettings(priorities=2 if kind == "level" else 1)
+        )
         self._run(self._ops.beat("w", 600.0, register=True))
 
     def _run(self, op: Op[Any]) -> tuple[Any, float]:
@@ -164,14 +172,19 @@ def tenth(values: Sequence[float]) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--batch", type=int, default=250, help="jobs a call")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--before", type=Path, help="a checkout whose scripts take turns with ours")
     options = parser.parse_args()
     binary = next(b for b in binaries() if b.name == options.server)
-    kinds, checkouts = options.kinds.split(","), {"scripts": {name: script(name).source for name in names()}}
+    kinds, checkouts = (
+        options.kinds.split(","),
+        {"scripts": {name: script(name).source for name in names()}},
+    )
     if options.before:
         checkouts = {"before": sources_of(options.before), **checkouts}
     took: dict[tuple[str, str], list[Times]] = {}
@@ -180,17 +193,31 @@ def main() -> None:
             for way in sorted([*checkouts, "bare"], reverse=number % 2 == 0):
                 for kind in kinds:
                     client.flushdb()
-                    made = Bare(client, kind) if way == "bare" else Scripts(client, kind, checkouts[way])
+                    made = (
+                        Bare(client, kind)
+                        if way == "bare"
+                        else Scripts(client, kind, checkouts[way])
+                    )
                     made.part(options.batch)
                     parts = [made.part(options.batch) for _ in range(PARTS)]
-                    sums = [sum(column) / PARTS / options.batch for column in zip(*parts, strict=True)]
+                    sums = [
+                        sum(column) / PARTS / options.batch for column in zip(*parts, strict=True)
+                    ]
                     took.setdefault((way, kind), []).append((sums[0], sums[1], sums[2]))
-    print(f"{options.server}: us a job, {options.batch} a call; the tenth percentile of {options.rounds} rounds")
+    print(
+        f"{options.server}: us a job, {options.batch} a call; the tenth percentile of {options.rounds} rounds"
+    )
     for way in [*checkouts, "bare"]:
         for kind in kinds:
-            of = {name: tenth([sum(times) for times in took[way, name]]) for name in {kind, kinds[0]}}
-            row = " + ".join(f"{tenth(column):5.2f}" for column in zip(*took[way, kind], strict=True))
-            print(f"{way:8} {kind:12} {row} = {of[kind]:5.2f}   {of[kind] / of[kinds[0]]:4.1f} of {kinds[0]}")
+            of = {
+                name: tenth([sum(times) for times in took[way, name]]) for name in {kind, kinds[0]}
+            }
+            row = " + ".join(
+                f"{tenth(column):5.2f}" for column in zip(*took[way, kind], strict=True)
+            )
+            print(
+                f"{way:8} {kind:12} {row} = {of[kind]:5.2f}   {of[kind] / of[kinds[0]]:4.1f} of {kinds[0]}"
+            )
 
 
 if __name__ == "__main__":

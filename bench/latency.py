@@ -1,4 +1,5 @@
-"""The time from an enqueue or a release to the start of an idle worker's handler, with medians and tails.
+"""The time from an enqueue or a release to the start of an idle worker's handler, with medians and
+tails.
 
 python bench/latency.py --server valkey-9.1 --jobs 1000
 """
@@ -63,7 +64,9 @@ def measure(server: Server, worker: str, way: str, jobs: int) -> list[float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--jobs", type=int, default=1000)
     options = parser.parse_args()
     binary = next(b for b in binaries() if b.name == options.server)

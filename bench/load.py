@@ -1,12 +1,14 @@
-"""How long a job waits for its handler while one worker is idle, or at 10, 50 and 80 % of its highest rate.
+"""How long a job waits for its handler while one worker is idle, or at 10, 50 and 80 % of its
+highest rate.
 
 python bench/load.py --server valkey-9.1 --rounds 3 --seconds 4 --write
 
-Of one queue and of a hundred: headrace beside the fastest other queues and a bare loop, in interleaved rounds, each in
-its own environment as in `compare.py`. Jobs arrive at random moments that are fixed before the first, and each job's
-wait is counted from its moment: no job is left out because another was late. Producer and worker are a process each.
-`--write` keeps the figures in `bench/results/load.json`, and writes the tables to `bench/results/load.md` and the plot
-to `docs/pictures/load.svg`; `--from bench/results/load.json` makes these anew.
+Of one queue and of a hundred: headrace beside the fastest other queues and a bare loop, in
+interleaved rounds, each in its own environment as in `compare.py`. Jobs arrive at random moments
+that are fixed before the first, and each job's wait is counted from its moment: no job is left out
+because another was late. Producer and worker are a process each. `--write` keeps the figures in
+`bench/results/load.json`, and writes the tables to `bench/results/load.md` and the plot to
+`docs/pictures/load.svg`; `--from bench/results/load.json` makes these anew.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from tests.support.servers import Server, binaries
 RAW = ROOT / "bench" / "results" / "load.json"
 PAGE = ROOT / "bench" / "results" / "load.md"
 PICTURE = ROOT / "docs" / "pictures" / "load.svg"
-# Of a number of queues: the peers of `compare.json` that have the most jobs a second or the least idle p50, and whose
-# worker serves so many.
+# Of a number of queues: the peers of `compare.json` that have the most jobs a second or the least
+# idle p50, and whose worker serves so many.
 CONTENDERS = {
     1: ("redis-py", OURS, "headrace-threads", "tarsk-redis", "ardiq", "redis-work-queue"),
     100: ("redis-py", OURS, "headrace-threads", "tarsk-redis", "taskiq-redis", "dramatiq"),
@@ -89,7 +91,8 @@ Figures = dict[str, float]
 
 
 def take_precedence(server: Server) -> None:
-    """Let the scheduler prefer the bench and its server to other sessions, if this user may do so."""
+    """Let the scheduler prefer the bench and its server to other sessions, if this user may do
+    so."""
     for pid in ("self", server.pid):
         with suppress(OSError):
             Path(f"/proc/{pid}/autogroup").write_text(str(PRECEDENCE), "utf-8")
@@ -128,10 +131,13 @@ class Bench:
     def _send(
         self, seconds: float, rate: float, patience: float = STUCK_S
     ) -> tuple[dict[str, Any], list[tuple[float, int]]]:
-        """Send jobs for so long. Once all have run, return the producer's figures and the ended jobs over time."""
+        """Send jobs for so long. Once all have run, return the producer's figures and the ended
+        jobs over time."""
         self.board.clear()
         verb, seen = "bulk" if self.peer.name in BULK else "one", list[tuple[float, int]]()
-        producer = self.peer.begin(verb, 0, queues=self.queues, board=self._file.name, seconds=seconds, rate=rate)
+        producer = self.peer.begin(
+            verb, 0, queues=self.queues, board=self._file.name, seconds=seconds, rate=rate
+        )
         while producer.poll() is None:
             seen.append((time.perf_counter(), self.board.ran))
             time.sleep(0.02)
@@ -165,7 +171,8 @@ class Bench:
         return told | {name: percentile(waits, share) for name, share in QUANTILES.items()}
 
     def _spent(self) -> list[float]:
-        """Return the seconds of processor time of the worker with its children, and of the server."""
+        """Return the seconds of processor time of the worker with its children, and of the
+        server."""
         return [spent_by(tree(self._worker)), spent_by([self._server])]
 
 
@@ -174,12 +181,14 @@ def measure(peer: Peer, queues: int, seconds: float, server: int) -> dict[str, A
     bench = Bench(peer, queues, seconds, server)
     with bench.working():
         capacity = bench.capacity()
-        rates: dict[str, float] = {"idle": IDLE} | {f"{share} %": capacity * share / 100 for share in SHARES}
+        rates: dict[str, float] = {"idle": IDLE} | {
+            f"{share} %": capacity * share / 100 for share in SHARES
+        }
         rates |= {f"{rate} jobs/s": rate for rate in SAME if rate < 0.9 * capacity}
         return {"capacity": capacity} | {load: bench.load(rate) for load, rate in rates.items()}
 
 
-# -- the page -------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------
 
 
 def median(rounds: list[dict[str, Any]], load: str, name: str) -> float:
@@ -197,7 +206,14 @@ def cell(rounds: list[dict[str, Any]], load: str) -> str:
 
 def table(number: str, peers: dict[str, Any]) -> str:
     """Return the table of a number of queues."""
-    titles = ["can do, jobs/s", *TITLES.values(), "p99 at 50 %, of idle", "late, ms", "cores, %", "lost, twice"]
+    titles = [
+        "can do, jobs/s",
+        *TITLES.values(),
+        "p99 at 50 %, of idle",
+        "late, ms",
+        "cores, %",
+        "lost, twice",
+    ]
     lines = [f"## {'One queue' if number == '1' else f'{number} queues'}", ""]
     lines += [f"| | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
     for name, peer in peers.items():
@@ -219,15 +235,17 @@ def page(told: dict[str, Any]) -> str:
         tables="\n\n".join(table(number, peers) for number, peers in told["queues"].items()),
         before=told["load"][0],
         after=told["load"][1],
-        others=" Other programs ran on the machine at the time, with less precedence." if told["busy"] else "",
+        others=" Other programs ran on the machine at the time, with less precedence."
+        if told["busy"]
+        else "",
         least=LEAST,
         missed="".join(f"- {name} was left out: {why}.\n" for name, why in told["skipped"].items()),
     )
 
 
 def picture(told: dict[str, Any]) -> str:
-    """Return the plot of p99 over the loads, with a panel for each number of queues and a line for each peer. The
-    scale is logarithmic.
+    """Return the plot of p99 over the loads, with a panel for each number of queues and a line for
+    each peer. The scale is logarithmic.
     """
     wide, high, left, top = 470, 330, 50, 40
     loads = [load for load in TITLES if not load.endswith("jobs/s")]
@@ -235,9 +253,15 @@ def picture(told: dict[str, Any]) -> str:
     dark = "@media(prefers-color-scheme:dark){text{fill:#ddd}.g{stroke:#444}.o{stroke:#3bc9db}.p{stroke:#6c757d}}"
     size = f'viewBox="0 0 {2 * wide} {high}" font-size="13" font-family="system-ui, sans-serif"'
     label = 'role="img" aria-label="p99 of headrace and other queues under load"'
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>', f"<style>{style}{dark}</style>"]
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>',
+        f"<style>{style}{dark}</style>",
+    ]
     lines = {
-        number: {name: [median(peer["rounds"], load, "p99") for load in loads] for name, peer in peers.items()}
+        number: {
+            name: [median(peer["rounds"], load, "p99") for load in loads]
+            for name, peer in peers.items()
+        }
         for number, peers in told["queues"].items()
     }
     values = [value for peers in lines.values() for line in peers.values() for value in line]
@@ -264,7 +288,10 @@ def picture(told: dict[str, Any]) -> str:
             out.append(f'<text x="{x:.0f}" y="{high - 18}" text-anchor="middle">{load}</text>')
         lowest = float(high)
         for name, line in sorted(peers.items(), key=lambda pair: pair[1][-1]):
-            points = " ".join(f"{start + left + 15 + at * step:.0f} {y(value):.1f}" for at, value in enumerate(line))
+            points = " ".join(
+                f"{start + left + 15 + at * step:.0f} {y(value):.1f}"
+                for at, value in enumerate(line)
+            )
             lowest = min(y(line[-1]), lowest - 15)  # names do not cover each other
             out += [
                 f'<path class="{"o" if name.startswith(OURS) else "p"}" d="M{points}"/>',
@@ -275,12 +302,15 @@ def picture(told: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, print, and write."""
-    os.environ["BENCH_COLLECTOR"] = "1"  # latencies are measured as `headrace work` sets the collector
+    # latencies are measured as `headrace work` sets the collector
+    os.environ["BENCH_COLLECTOR"] = "1"
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load")
     parser.add_argument("--queues", default=",".join(map(str, CONTENDERS)), help="some of 1, 100")
-    parser.add_argument("--busy", action="store_true", help="take precedence over other programs, and say so")
+    parser.add_argument(
+        "--busy", action="store_true", help="take precedence over other programs, and say so"
+    )
     options = parser.parse_args()
     told = json.loads(options.kept.read_text("utf-8")) if options.kept else under_load(options)
     text = page(told)
@@ -295,7 +325,11 @@ def main() -> None:
 def under_load(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all that are available in rounds, each time in another order."""
     binary = next(b for b in binaries() if b.name == options.server)
-    told = conditions(options.server) | {"rounds": options.rounds, "seconds": options.seconds, "busy": options.busy}
+    told = conditions(options.server) | {
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "busy": options.busy,
+    }
     told |= {"queues": {}, "skipped": {}}
     with Server(binary, tcp=True) as server, redis.Redis(unix_socket_path=server.path) as client:
         peers: dict[str, Peer] = {}
@@ -319,7 +353,12 @@ def under_load(options: argparse.Namespace) -> dict[str, Any]:
                     client.flushall()
                     try:
                         figures = measure(peers[name], int(number), options.seconds, server.pid)
-                    except (subprocess.SubprocessError, IndexError, ValueError, ZeroDivisionError) as error:
+                    except (
+                        subprocess.SubprocessError,
+                        IndexError,
+                        ValueError,
+                        ZeroDivisionError,
+                    ) as error:
                         print(f"{name} fails: {error!r}", file=sys.stderr, flush=True)
                         continue
                     print(number, name, json.dumps(figures), file=sys.stderr, flush=True)

@@ -1,9 +1,9 @@
-"""One worker for many queues. Connections, idle commands, jobs a second and idle latency are compared with one
-queue.
+"""One worker for many queues. Connections, idle commands, jobs a second and idle latency are
+compared with one queue.
 
 python bench/many.py --server valkey-9.1 --queues 1,100,1000,5000 --rounds 3
 python bench/many.py --queues 5000 --rest 300 --jobs 0 --lone 0   # at rest over minutes
-python bench/many.py --queues 1000 --rounds 9 --produce   # `enqueue` by turns, beside that of one queue
+python bench/many.py --queues 1000 --rounds 9 --produce   # `enqueue` by turns, beside one queue
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ async def serve(url: str, queues: int) -> None:
     loop = asyncio.get_running_loop()
     async with worker:
         while await loop.run_in_executor(None, sys.stdin.readline):
-            print(json.dumps({"ran": ran, "waits": waits, "processor": time.process_time()}), flush=True)
+            print(
+                json.dumps({"ran": ran, "waits": waits, "processor": time.process_time()}),
+                flush=True,
+            )
 
 
 class Serving:
@@ -87,7 +90,9 @@ class Serving:
 def serving(url: str, queues: int) -> Iterator[Serving]:
     """Run a worker for so many queues."""
     command = [sys.executable, __file__, "--serve", url, "--queues", str(queues)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield Serving(process)
         assert process.stdin
         process.stdin.close()
@@ -95,7 +100,9 @@ def serving(url: str, queues: int) -> Iterator[Serving]:
 
 def commands(client: Any) -> int:
     """Count the calls of all commands so far, including the calls that scripts make."""
-    return sum(row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info")
+    return sum(
+        row["calls"] for name, row in client.info("commandstats").items() if name != "cmdstat_info"
+    )
 
 
 def spent(client: Any, worker: Serving) -> tuple[float, float]:
@@ -129,7 +136,8 @@ def idle(client: Any, worker: Serving, seconds: float) -> dict[str, float]:
 def measure(
     server: Server, queues: int, jobs: int, lone: int, every: float, settle: float, rest: float
 ) -> dict[str, float]:
-    """Measure a worker for so many queues. It is idle, gets lone jobs if there are any, and gets many jobs."""
+    """Measure a worker for so many queues. It is idle, gets lone jobs if there are any, and gets
+    many jobs."""
     streams = [Keys.of(name).key("jobs") for name in names(queues)]
     with redis.Redis(unix_socket_path=server.path) as client, serving(server.url, queues) as worker:
         client.flushall()
@@ -149,19 +157,27 @@ def measure(
 
 
 def one_at_a_time(
-    client: Any, worker: Serving, streams: list[str], lone: int, every: float, at_rest: dict[str, float]
+    client: Any,
+    worker: Serving,
+    streams: list[str],
+    lone: int,
+    every: float,
+    at_rest: dict[str, float],
 ) -> dict[str, float]:
     """Measure jobs that come alone, each in another queue."""
     used, since = spent(client, worker), time.monotonic()
     for number in range(lone):
-        client.xadd(streams[number * 7 % len(streams)], {"data": LONE + str(time.perf_counter()).encode()})
+        client.xadd(
+            streams[number * 7 % len(streams)], {"data": LONE + str(time.perf_counter()).encode()}
+        )
         time.sleep(every)
     worker.until(len(streams) + lone)
     waits = worker.ask()["waits"]
     passed = time.monotonic() - since
     took = [after - before for before, after in zip(used, spent(client, worker), strict=True)]
     server_s, worker_s = (
-        spent_s - passed * at_rest[name] / 100 for spent_s, name in zip(took, ("server %", "worker %"), strict=True)
+        spent_s - passed * at_rest[name] / 100
+        for spent_s, name in zip(took, ("server %", "worker %"), strict=True)
     )
     return {
         "p50 ms": statistics.median(waits), "p99 ms": statistics.quantiles(waits, n=100)[98],
@@ -169,7 +185,9 @@ def one_at_a_time(
     }  # fmt: skip
 
 
-def all_at_once(client: Any, worker: Serving, streams: list[str], each: int, ran: int) -> dict[str, float]:
+def all_at_once(
+    client: Any, worker: Serving, streams: list[str], each: int, ran: int
+) -> dict[str, float]:
     """Measure many jobs of all queues by turns, after so many have run."""
     turns = [stream for _ in range(each // 50) for stream in streams for _ in range(50)]
     turns += [stream for stream in streams for _ in range(each % 50)]
@@ -191,8 +209,8 @@ def all_at_once(client: Any, worker: Serving, streams: list[str], each: int, ran
 
 
 def produce(server: Server, queues: int) -> dict[str, float]:
-    """Measure `enqueue` by turns to so many queues of one client. The first job includes making and closing the
-    queue, and the second does not. As many jobs to one queue are measured too.
+    """Measure `enqueue` by turns to so many queues of one client. The first job includes making and
+    closing the queue, and the second does not. As many jobs to one queue are measured too.
     """
     told: dict[str, float] = {}
 
@@ -220,33 +238,55 @@ def produce(server: Server, queues: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--queues", default="1,100,1000")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=100_000)
-    parser.add_argument("--lone", type=int, default=200, help="jobs one at a time, or 0, as with --jobs")
+    parser.add_argument(
+        "--lone", type=int, default=200, help="jobs one at a time, or 0, as with --jobs"
+    )
     parser.add_argument("--every", type=float, default=0.05, help="seconds between two of them")
-    parser.add_argument("--settle", type=float, default=20.0, help="seconds before the worker counts as idle")
-    parser.add_argument("--rest", type=float, default=10.0, help="seconds for which the idle worker is watched")
-    parser.add_argument("--produce", action="store_true", help="measure what adds jobs, not what works on them")
+    parser.add_argument(
+        "--settle", type=float, default=20.0, help="seconds before the worker counts as idle"
+    )
+    parser.add_argument(
+        "--rest", type=float, default=10.0, help="seconds for which the idle worker is watched"
+    )
+    parser.add_argument(
+        "--produce", action="store_true", help="measure what adds jobs, not what works on them"
+    )
     parser.add_argument("--serve", metavar="URL", help="be the worker")
     options = parser.parse_args()
     if options.serve:
         asyncio.run(serve(options.serve, int(options.queues)))
         return
     binary = next(b for b in binaries() if b.name == options.server)
-    rows: dict[int, list[dict[str, float]]] = {int(number): [] for number in options.queues.split(",")}
+    rows: dict[int, list[dict[str, float]]] = {
+        int(number): [] for number in options.queues.split(",")
+    }
     for _ in range(options.rounds):
         for queues, rounds in rows.items():
             with Server(binary) as server:
                 rest = (options.lone, options.every, options.settle, options.rest)
-                told = produce(server, queues) if options.produce else measure(server, queues, options.jobs, *rest)
+                told = (
+                    produce(server, queues)
+                    if options.produce
+                    else measure(server, queues, options.jobs, *rest)
+                )
                 rounds.append(told)
                 print(queues, json.dumps(rounds[-1]), file=sys.stderr, flush=True)
     for queues, rounds in rows.items():
         names_of = max(rounds, key=len)
-        medians = {name: statistics.median(row[name] for row in rounds if name in row) for name in names_of}
-        print(json.dumps({"queues": queues} | {name: round(value, 2) for name, value in medians.items()}))
+        medians = {
+            name: statistics.median(row[name] for row in rounds if name in row) for name in names_of
+        }
+        print(
+            json.dumps(
+                {"queues": queues} | {name: round(value, 2) for name, value in medians.items()}
+            )
+        )
 
 
 if __name__ == "__main__":

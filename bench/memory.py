@@ -32,7 +32,8 @@ CHUNK = 1000  # jobs of one enqueue_many
 BACKLOG = 5000  # jobs in the queue at most
 PATIENCE = 120.0  # seconds without one job completed
 MIB = 1 << 20
-GROWTH = 3 * MIB  # a worker's, after its first quarter: what its allocator may do; a job kept would be 600 bytes
+# a worker's, after its first quarter: what its allocator may do; a job kept would be 600 bytes
+GROWTH = 3 * MIB
 SERVER = MIB  # the server's, either way
 PREFIX = "headrace:{memory}:memory:"
 
@@ -185,7 +186,11 @@ def measure(server: Server, handler: str, jobs: int) -> Report:
                 sizes.append(rss(pid))
             seconds, after = time.monotonic() - start, used(client)
         counts = queue.counts()
-        assert (counts.enqueued, counts.completed, counts.lost) == (jobs + CHUNK, jobs + CHUNK, 0), counts
+        assert (counts.enqueued, counts.completed, counts.lost) == (
+            jobs + CHUNK,
+            jobs + CHUNK,
+            0,
+        ), counts
         return Report(sizes, before, after, leftovers(client), seconds)
 
 
@@ -215,21 +220,34 @@ def leftovers(client: redis.Redis) -> dict[str, int]:
 def main() -> None:
     """Measure, print, and fail if something grows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--handler", choices=HANDLERS, default="batch")
     parser.add_argument("--jobs", type=int, default=1_000_000)
     options = parser.parse_args()
     binary = next(b for b in binaries() if b.name == options.server)
     with Server(binary) as server:
         report = measure(server, options.handler, options.jobs)
-    print(f"{options.server}: {options.jobs:,} jobs of 100 bytes, handler {options.handler}, {report.seconds:.0f} s")
+    print(
+        f"{options.server}: {options.jobs:,} jobs of 100 bytes, handler {options.handler}, {report.seconds:.0f} s"
+    )
     for quarter, size in enumerate(report.rss):
         print(f"worker after {quarter * 100 // QUARTERS:3} %{size / MIB:10.1f} MiB")
     print(f"server before       {report.before / MIB:10.2f} MiB")
     print(f"server after        {report.after / MIB:10.2f} MiB")
     print("left: " + ", ".join(f"{count} {what}" for what, count in report.left.items()))
-    numbers = {"rss": list(report.rss), "before": report.before, "after": report.after, "seconds": report.seconds}
-    print(json.dumps({"server": options.server, "handler": options.handler, "jobs": options.jobs, **numbers}))
+    numbers = {
+        "rss": list(report.rss),
+        "before": report.before,
+        "after": report.after,
+        "seconds": report.seconds,
+    }
+    print(
+        json.dumps(
+            {"server": options.server, "handler": options.handler, "jobs": options.jobs, **numbers}
+        )
+    )
     if report.problems:
         sys.exit("; ".join(report.problems))
 

@@ -1,5 +1,5 @@
-"""The cost of order. Times a job with keys are measured for ordered queues and others, and lease calls past a hot
-key.
+"""The cost of order. Times a job with keys are measured for ordered queues and others, and lease
+calls past a hot key.
 
 python bench/ordered.py --jobs 30000 --rounds 3
 """
@@ -57,14 +57,23 @@ def main() -> None:
                 for _ in range(given.rounds):
                     client.flushall()
                     with Queue("bench", url=server.url) as queue:
-                        queue.enqueue_many([NewJob(b"x" * 100, key=f"k{n % keys}") for n in range(given.jobs)])
+                        queue.enqueue_many(
+                            [NewJob(b"x" * 100, key=f"k{n % keys}") for n in range(given.jobs)]
+                        )
                     before, mine, since = busy(client), time.process_time(), time.perf_counter()
                     asyncio.run(drain(server.url, given.jobs, ordered=ordered, concurrency=1000))
                     took = time.perf_counter() - since
-                    found.append((busy(client) - before, time.process_time() - mine, given.jobs / took))
-                server_s, client_s, rate = (statistics.median(row) for row in zip(*found, strict=True))
+                    found.append(
+                        (busy(client) - before, time.process_time() - mine, given.jobs / took)
+                    )
+                server_s, client_s, rate = (
+                    statistics.median(row) for row in zip(*found, strict=True)
+                )
                 each = f"server {1e6 * server_s / given.jobs:5.1f} us  client {1e6 * client_s / given.jobs:5.1f} us"
-                print(f"{keys:>6} keys  {'ordered' if ordered else 'plain  '}  {each}  {rate:8,.0f} jobs/s", flush=True)
+                print(
+                    f"{keys:>6} keys  {'ordered' if ordered else 'plain  '}  {each}  {rate:8,.0f} jobs/s",
+                    flush=True,
+                )
         client.flushall()
         with Queue("bench", url=server.url, ordered=True) as queue:
             hot = [NewJob(b"x" * 100, key="hot") for _ in range(given.hot)]
@@ -80,7 +89,9 @@ def main() -> None:
                 passed = client.zcard(queue.ops.keys.key("behind"))
                 more = (client.info("memory")["used_memory"] - bytes_before) / (150 * 250)
                 text = f"median {statistics.median(calls):,.0f} us, longest {longest:,.0f} us"
-                print(f"past a hot key, calls for {limit}: {text}; {passed:,} passed, {more:.0f} bytes each")
+                print(
+                    f"past a hot key, calls for {limit}: {text}; {passed:,} passed, {more:.0f} bytes each"
+                )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The first paint of the pages in a browser, the cost of an update of each, and their weight, with 200 queues.
+"""The first paint of the pages in a browser, the cost of an update of each, and their weight, with
+200 queues.
 
 python bench/pages.py --server valkey-9.1
 """
@@ -43,7 +44,12 @@ def fill(server: Server, queues: int) -> None:
     for number in range(queues):
         fair: dict[str, Any] = {"fair": "tenant"} if number % 50 == 0 else {}
         with Queue(f"q-{number}", url=server.url, history=100, trends=True, **fair) as queue:
-            queue.enqueue_many([NewJob(b"x", headers={"kind": f"k{n % 3}", "tenant": f"t{n % 5}"}) for n in range(30)])
+            queue.enqueue_many(
+                [
+                    NewJob(b"x", headers={"kind": f"k{n % 3}", "tenant": f"t{n % 5}"})
+                    for n in range(30)
+                ]
+            )
             for lease in queue.lease_many(5):
                 lease.dead_letter(f"cause {number % 7}")
             for lease in queue.lease_many(5):
@@ -60,7 +66,8 @@ def spent(admin: redis.Redis) -> float:
 
 
 async def updates(server: Server) -> dict[str, tuple[float, float]]:
-    """Return the ms of processor of server and program for an update of each page while it is open."""
+    """Return the ms of processor of server and program for an update of each page while it is
+    open."""
     pages: Any = app(server.url)
     found: dict[str, tuple[float, float]] = {}
     transport: Any = httpx.ASGITransport(pages)
@@ -75,7 +82,10 @@ async def updates(server: Server) -> dict[str, tuple[float, float]]:
                     await client.get(path)
                     after = spent(admin), time.process_time()
                     looks.append((1000 * (after[0] - before[0]), 1000 * (after[1] - before[1])))
-                found[name] = (statistics.mean(one[0] for one in looks), statistics.median(one[1] for one in looks))
+                found[name] = (
+                    statistics.mean(one[0] for one in looks),
+                    statistics.median(one[1] for one in looks),
+                )
     await pages.close()
     return found
 
@@ -123,11 +133,19 @@ def main() -> None:
     print(f"{'page':<18}{'first paint':>14}{'server':>10}{'program':>10}")
     for name, (there, here) in costs.items():
         over = painted[name] > FIRST_MS or there > UPDATE_MS
-        print(f"{name:<18}{painted[name]:>11.0f} ms{there:>7.1f} ms{here:>7.1f} ms{'  over its bar' if over else ''}")
+        print(
+            f"{name:<18}{painted[name]:>11.0f} ms{there:>7.1f} ms{here:>7.1f} ms{'  over its bar' if over else ''}"
+        )
     print(f"styles and scripts: {weight:,} bytes of {WEIGHT_BYTES:,}")
     print(
         json.dumps(
-            {"server": binary.name, "queues": options.queues, "paint": painted, "update": costs, "bytes": weight}
+            {
+                "server": binary.name,
+                "queues": options.queues,
+                "paint": painted,
+                "update": costs,
+                "bytes": weight,
+            }
         )
     )
 

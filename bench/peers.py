@@ -1,12 +1,14 @@
-"""The programs that `compare.py` runs in each peer's own environment. They are its producer and a worker.
+"""The programs that `compare.py` runs in each peer's own environment. They are its producer and a
+worker.
 
 python bench/peers.py rq enqueue unix:///tmp/redis.sock 1000
 
-A job's payload is 100 characters, or `BENCH_BYTES`: its number, and when it was sent. A peer's handler notes both. Its
-jobs are of one queue, or of `BENCH_QUEUES` by turns, where a worker of it serves several. `rest` is as many workers as
-are asked for, each a process, without jobs. With `BENCH_SECONDS` a producer sends for so long, `BENCH_RATE` jobs a
-second: see `Pace`. With `BENCH_BOARD` handlers note into this file: see `Board`. Each peer is set up as its
-documentation advises for speed: see `SETTINGS`, which the comparison shows.
+A job's payload is 100 characters, or `BENCH_BYTES`: its number, and when it was sent. A peer's
+handler notes both. Its jobs are of one queue, or of `BENCH_QUEUES` by turns, where a worker of it
+serves several. `rest` is as many workers as are asked for, each a process, without jobs. With
+`BENCH_SECONDS` a producer sends for so long, `BENCH_RATE` jobs a second: see `Pace`. With
+`BENCH_BOARD` handlers note into this file: see `Board`. Each peer is set up as its documentation
+advises for speed: see `SETTINGS`, which the comparison shows.
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ class Over(Exception):
 
 
 class Board:
-    """A file that a bench, its producer and its worker have mapped. It has the number of jobs that ran, then their
-    waits.
+    """A file that a bench, its producer and its worker have mapped. It has the number of jobs that
+    ran, then their waits.
 
     So a job costs its handler one number, and the bench need not ask the worker.
     """
@@ -119,24 +121,25 @@ BOARD = Board(os.environ["BENCH_BOARD"]) if "BENCH_BOARD" in os.environ else Non
 
 
 class Pace:
-    """The times at which this process sends its jobs. Each comes after the last, after a pause, or at its own
-    moment.
+    """The times at which this process sends its jobs. Each comes after the last, after a pause, or
+    at its own moment.
 
-    Moments are given before the first job is sent, and a job's wait is counted from its moment. So a
-    call that takes long makes the jobs behind it late, and this shows.
+    Moments are given before the first job is sent, and a job's wait is counted from its moment. So
+    a call that takes long makes the jobs behind it late, and this shows.
     """
 
     def __init__(self) -> None:
         self.gap = 0.0  # seconds before each job
         self.seconds = 0.0  # in which to send
         self.moments = array("d")
-        self.start = 0.0  # of these seconds and moments: the first job is made then, after the preparations
+        # of these seconds and moments: the first job is made then, after the preparations
+        self.start = 0.0
         self.sent = 0
         self.late: list[float] = []  # ms by which jobs were sent behind their moments
 
     def load(self, seconds: float, rate: float) -> int:
-        """Send so many jobs a second at random moments that are the same in each run. With 0 send as fast as the
-        worker runs.
+        """Send so many jobs a second at random moments that are the same in each run. With 0 send
+        as fast as the worker runs.
 
         Return the number of jobs, at most.
         """
@@ -173,14 +176,18 @@ class Pace:
         self.sent = number + 1
 
     def batches(self, jobs: int, most: int = AT_ONCE) -> Iterator[range]:
-        """Yield the number of jobs of each call, which is all jobs whose moment has come, or so many."""
+        """Yield the number of jobs of each call, which is all jobs whose moment has come, or so
+        many."""
         first = 0
         while first < jobs:
             self.wait(first)
             end = min(jobs, first + most)
             if self.moments:
                 passed = time.time() - self.start
-                end = next((number for number in range(first + 1, end) if self.moments[number] > passed), end)
+                end = next(
+                    (number for number in range(first + 1, end) if self.moments[number] > passed),
+                    end,
+                )
             self.sent = end
             yield range(first, end)
             first = end
@@ -201,7 +208,9 @@ class Seen:
     def run(self, text: str | bytes) -> None:
         """Record a job, as the first line of each handler."""
         now = time.time()
-        number, sent, _ = (text[:60].decode() if isinstance(text, bytes) else text[:60]).split(":", 2)
+        number, sent, _ = (text[:60].decode() if isinstance(text, bytes) else text[:60]).split(
+            ":", 2
+        )
         if BOARD:
             BOARD.note(int(number), (now - float(sent)) * 1e3)
             return
@@ -212,7 +221,8 @@ class Seen:
         self.last = time.perf_counter()
 
     def await_all(self, jobs: int) -> None:
-        """Print how *jobs* ran once they all did, and end the process, whatever state its worker is in."""
+        """Print how *jobs* ran once they all did, and end the process, whatever state its worker is
+        in."""
         while len(self.counts) < jobs and time.perf_counter() - self.last < STUCK_S:
             time.sleep(0.002)
         timed, took = len(self.waits), self.last - self.first  # the start of a worker is not timed
@@ -223,8 +233,8 @@ class Seen:
         os._exit(0)
 
     def tell(self, jobs: int) -> dict[str, float]:
-        """Print how *jobs* have run so far while the worker goes on. More jobs wait, and some may have the same
-        number.
+        """Print how *jobs* have run so far while the worker goes on. More jobs wait, and some may
+        have the same number.
         """
         counts, waits = list(self.counts.values()), self.waits[WARM_UP:]  # each at once
         cuts = statistics.quantiles(waits, n=100) if len(waits) > 1 else [0.0] * 99
@@ -247,7 +257,7 @@ def handle(text: str) -> None:
     SEEN.run(text)
 
 
-# -- the peers: each has a producer, and a worker that runs until the process ends ------------------------
+# -- the peers: each has a producer, and a worker that runs until the process ends -----------------
 
 
 def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
@@ -269,10 +279,14 @@ def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
             with suppress(import_module("redis").ResponseError):
                 client.xgroup_create(name, "g", id="0", mkstream=True)
         while True:
-            for name, entries in client.xreadgroup("g", "c", dict.fromkeys(names, ">"), count=100, block=1000) or []:
+            for name, entries in (
+                client.xreadgroup("g", "c", dict.fromkeys(names, ">"), count=100, block=1000) or []
+            ):
                 for entry, fields in entries:
                     SEEN.run(fields[b"data"])
-                    client.pipeline(transaction=False).xack(name, "g", entry).xdel(name, entry).execute()
+                    client.pipeline(transaction=False).xack(name, "g", entry).xdel(
+                        name, entry
+                    ).execute()
 
     return send, work
 
@@ -280,10 +294,17 @@ def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
 async def send_to_many(url: str, names: list[str], jobs: int) -> None:
     """Send to queues of this project together."""
     ours: Any = import_module("headrace")
-    async with import_module("redis.asyncio").Redis.from_url(url) as client, AsyncExitStack() as stack:
-        queues = [await stack.enter_async_context(ours.AsyncQueue(name, client=client)) for name in names]
+    async with (
+        import_module("redis.asyncio").Redis.from_url(url) as client,
+        AsyncExitStack() as stack,
+    ):
+        queues = [
+            await stack.enter_async_context(ours.AsyncQueue(name, client=client)) for name in names
+        ]
         for some in PACE.batches(jobs):
-            await asyncio.gather(*(queues[number % QUEUES].enqueue(payload(number)) for number in some))
+            await asyncio.gather(
+                *(queues[number % QUEUES].enqueue(payload(number)) for number in some)
+            )
 
 
 def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]:
@@ -296,7 +317,11 @@ def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]
             asyncio.run(send_to_many(url, names, jobs))
             return
         with ExitStack() as stack:
-            where = {"client": import_module("redis").Redis.from_url(url)} if QUEUES > 1 else {"url": url}
+            where = (
+                {"client": import_module("redis").Redis.from_url(url)}
+                if QUEUES > 1
+                else {"url": url}
+            )
             queues = [stack.enter_context(ours.Queue(name, **where)) for name in names]
             for some in PACE.batches(jobs, AT_ONCE if PACE.seconds else 100_000) if bulk else ():
                 if len(some) == 1:
@@ -343,7 +368,9 @@ def rq(url: str) -> tuple[Loop, Callable[[], None]]:
     def send(jobs: int, bulk: bool) -> None:
         function, queues = "peers.handle", made()
         for some in PACE.batches(jobs) if bulk else ():
-            queues[0].enqueue_many([its.Queue.prepare_data(function, (payload(n),), result_ttl=0) for n in some])
+            queues[0].enqueue_many(
+                [its.Queue.prepare_data(function, (payload(n),), result_ttl=0) for n in some]
+            )
         for number in range(0 if bulk else jobs):
             queues[number % QUEUES].enqueue(function, payload(number), result_ttl=0)
 
@@ -381,7 +408,9 @@ def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
 
     def broker() -> Any:
         more = dict.fromkeys(NAMES[1:], ">")
-        return import_module("taskiq_redis").RedisStreamBroker(url, queue_name=NAMES[0], additional_streams=more)
+        return import_module("taskiq_redis").RedisStreamBroker(
+            url, queue_name=NAMES[0], additional_streams=more
+        )
 
     async def run(text: str) -> None:
         SEEN.run(text)
@@ -390,7 +419,9 @@ def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
         its = broker()
         task = its.register_task(run, task_name="run")
         await its.startup()
-        kickers = [task.kicker().with_labels(queue_name=name) for name in NAMES] if QUEUES > 1 else [task]
+        kickers = (
+            [task.kicker().with_labels(queue_name=name) for name in NAMES] if QUEUES > 1 else [task]
+        )
         for number in range(jobs):
             await kickers[number % QUEUES].kiq(payload(number))
         await its.shutdown()
@@ -399,7 +430,9 @@ def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
         its = broker()
         its.register_task(run, task_name="run")
         its.is_worker_process = True
-        await import_module("taskiq.api").run_receiver_task(its, max_async_tasks=100, run_startup=True)
+        await import_module("taskiq.api").run_receiver_task(
+            its, max_async_tasks=100, run_startup=True
+        )
 
     return lambda jobs, _bulk: asyncio.run(sending(jobs)), lambda: asyncio.run(working())
 
@@ -460,7 +493,9 @@ def bullmq(url: str) -> tuple[Loop, Callable[[], None]]:
     async def sending(jobs: int, bulk: bool) -> None:
         queue = its.Queue("bench", {"connection": url})
         for some in PACE.batches(jobs) if bulk else ():
-            await queue.addBulk([{"name": "run", "data": {"text": payload(n)}, "opts": options} for n in some])
+            await queue.addBulk(
+                [{"name": "run", "data": {"text": payload(n)}, "opts": options} for n in some]
+            )
         for number in range(0 if bulk else jobs):
             await queue.add("run", {"text": payload(number)}, options)
         await queue.close()
@@ -523,7 +558,10 @@ def tarsk_redis(url: str) -> tuple[Loop, Callable[[], None]]:
         while not (line := told.readline()):
             time.sleep(0.01)
         figures = json.loads(line)
-        print(json.dumps(figures | {"processor": figures["processor"] + time.process_time()}), flush=True)
+        print(
+            json.dumps(figures | {"processor": figures["processor"] + time.process_time()}),
+            flush=True,
+        )
         os._exit(0)
 
     return send, work
@@ -592,7 +630,9 @@ def ardiq(url: str) -> tuple[Loop, Callable[[], None]]:
 
 
 def celery(url: str) -> tuple[Loop, Callable[[], None]]:
-    app: Any = import_module("celery").Celery("bench", broker=url.replace("unix://", "redis+socket://"))
+    app: Any = import_module("celery").Celery(
+        "bench", broker=url.replace("unix://", "redis+socket://")
+    )
     app.conf.update(
         task_ignore_result=True,
         worker_prefetch_multiplier=64,
@@ -607,7 +647,9 @@ def celery(url: str) -> tuple[Loop, Callable[[], None]]:
 
     def work() -> None:
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "CRITICAL"]
-        app.worker_main(["--quiet", "worker", "-P", "threads", "-c", "8", "-Q", ",".join(NAMES), *quiet])
+        app.worker_main(
+            ["--quiet", "worker", "-P", "threads", "-c", "8", "-Q", ",".join(NAMES), *quiet]
+        )
 
     return send, work
 
@@ -631,8 +673,8 @@ PEERS: dict[str, Callable[[str], tuple[Loop, Callable[[], None]]]] = {
 
 
 def rest(peer: str, url: str, workers: int) -> None:
-    """Run so many workers and end when all have ended. Each is forked from this process, which has imported the
-    common code.
+    """Run so many workers and end when all have ended. Each is forked from this process, which has
+    imported the common code.
     """
     PEERS[peer](url)  # connects to nothing
     for _ in range(workers):

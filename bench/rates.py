@@ -1,7 +1,9 @@
-"""The speed of workers under a rate limit. They come near to it and never above it, by the server's own times.
+"""The speed of workers under a rate limit. They come near to it and never above it, by the server's
+own times.
 
-For each engine, number of workers and burst, jobs wait all the time and slots are free; a way's figure is the grants
-after the first burst, in percent of what the limit allows for that time. `by hand` is a loop around `Queue.lease`.
+For each engine, number of workers and burst, jobs wait all the time and slots are free; a way's
+figure is the grants after the first burst, in percent of what the limit allows for that time. `by
+hand` is a loop around `Queue.lease`.
 
 python bench/rates.py --server valkey-9.1 --limit 50 --seconds 3
 """
@@ -28,7 +30,9 @@ WAITING = 3000
 WAYS = {"by hand": by_hand, "threads": threads, "tasks": tasks}
 
 
-def measure(url: str, way: str, workers: int, slots: int, rate: Rate, seconds: float) -> dict[str, float]:
+def measure(
+    url: str, way: str, workers: int, slots: int, rate: Rate, seconds: float
+) -> dict[str, float]:
     """Return the grants of so many seconds by the server's clock."""
     with redis.Redis.from_url(url) as client, Queue("bench", url=url) as queue:
         client.flushall()
@@ -44,7 +48,10 @@ def measure(url: str, way: str, workers: int, slots: int, rate: Rate, seconds: f
             time.sleep(seconds)
             done, took = queue.counts().completed - before, time.monotonic() - begin
         calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-    return {"percent": 100 * done / took * rate.per / rate.limit, "scripts_per_job": calls / max(1, before + done)}
+    return {
+        "percent": 100 * done / took * rate.per / rate.limit,
+        "scripts_per_job": calls / max(1, before + done),
+    }
 
 
 def main() -> None:
@@ -65,12 +72,28 @@ def main() -> None:
             ("tasks", 1, 100),
             ("tasks", 4, 10),
         ]
-        print(f"{'way':8} {'workers':>7} {'slots':>5} {'key':>4} {'burst':>5} {'percent':>8} {'scripts per job':>16}")
-        for (way, workers, slots), key, burst in itertools.product(ways, [None, "key"], [1, 10, None]):
+        print(
+            f"{'way':8} {'workers':>7} {'slots':>5} {'key':>4} {'burst':>5} {'percent':>8} {'scripts per job':>16}"
+        )
+        for (way, workers, slots), key, burst in itertools.product(
+            ways, [None, "key"], [1, 10, None]
+        ):
             rate = Rate(options.limit, key=key, burst=burst)
             found = measure(server.url, way, workers, slots, rate, options.seconds)
-            rows.append({"way": way, "workers": workers, "slots": slots, "key": key, "burst": rate.tokens, **found})
-            print(f"{way:8} {workers:7} {slots:5} {key or '-':>4} {rate.tokens:5} {found['percent']:8.1f}", end=" ")
+            rows.append(
+                {
+                    "way": way,
+                    "workers": workers,
+                    "slots": slots,
+                    "key": key,
+                    "burst": rate.tokens,
+                    **found,
+                }
+            )
+            print(
+                f"{way:8} {workers:7} {slots:5} {key or '-':>4} {rate.tokens:5} {found['percent']:8.1f}",
+                end=" ",
+            )
             print(f"{found['scripts_per_job']:16.1f}")
     for row in rows:
         print(json.dumps(row))

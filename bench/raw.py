@@ -1,5 +1,5 @@
-"""The baseline. Commands are packed by hand over one blocking socket, and hiredis parses replies, without any
-safety.
+"""The baseline. Commands are packed by hand over one blocking socket, and hiredis parses replies,
+without any safety.
 """
 
 from __future__ import annotations
@@ -60,18 +60,21 @@ class Raw:
         return self.ask(pack(*args), 1)[0]
 
     def enqueue(self, stream: str, payloads: Sequence[bytes]) -> list[bytes]:
-        """Send `XADD stream * data payload` for each, with `DEPTH` in flight, and return the entry IDs."""
+        """Send `XADD stream * data payload` for each, with `DEPTH` in flight, and return the entry
+        IDs."""
         key = stream.encode()
         head = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$4\r\ndata\r\n" % (len(key), key)
         ids: list[bytes] = []
         for start in range(0, len(payloads), DEPTH):
             some = payloads[start : start + DEPTH]
-            ids += self.ask(b"".join([b"%b$%d\r\n%b\r\n" % (head, len(p), p) for p in some]), len(some))
+            ids += self.ask(
+                b"".join([b"%b$%d\r\n%b\r\n" % (head, len(p), p) for p in some]), len(some)
+            )
         return ids
 
     def drain(self, stream: str, group: str) -> int:
-        """Send `XREADGROUP COUNT 500`, then `XACK` and `XDEL` of all entries until none is left, and return their
-        number.
+        """Send `XREADGROUP COUNT 500`, then `XACK` and `XDEL` of all entries until none is left,
+        and return their number.
         """
         done = 0
         while entries := self.read(stream, group):
@@ -102,4 +105,8 @@ class Raw:
         """Send `XACK` and `XDEL`, each of all *entries*."""
         tail = b"".join([b"$%d\r\n%b\r\n" % (len(e), e) for e in entries])
         ack = pack("XACK", stream, group)[4:], pack("XDEL", stream)[4:]
-        self.ask(b"*%d\r\n%b%b*%d\r\n%b%b" % (len(entries) + 3, ack[0], tail, len(entries) + 2, ack[1], tail), 2)
+        self.ask(
+            b"*%d\r\n%b%b*%d\r\n%b%b"
+            % (len(entries) + 3, ack[0], tail, len(entries) + 2, ack[1], tail),
+            2,
+        )

@@ -1,9 +1,11 @@
 """The time until the jobs of a killed worker run elsewhere, from SIGKILL to the handler of a peer.
 
-    python bench/recovery.py --url redis://localhost:6379/0 [--kills 100] [--heartbeat 0.5] [--timeout 2] [--young]
+    python bench/recovery.py --url redis://localhost:6379/0 [--kills 100] [--heartbeat 0.5] \
+        [--timeout 2] [--young]
 
-Each kill has a worker of its own, a process, that holds a job; the peer's handler takes it over. With `--young` the
-peer is a process that has registered just before the kill, and is replaced after it.
+Each kill has a worker of its own, a process, that holds a job; the peer's handler takes it over.
+With `--young` the peer is a process that has registered just before the kill, and is replaced after
+it.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ def runs(*children: Child) -> tuple[Child, float]:
 
 def main() -> None:
     """Print p50, p99 and the worst."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--url", required=True)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--heartbeat", type=float, default=0.5)
@@ -118,7 +122,9 @@ def main() -> None:
         queue.admin.delete()
     took.sort()
     p99 = took[min(len(took) - 1, int(0.99 * len(took)))]
-    print(f"{len(took)} kills: p50 {statistics.median(took):.2f} s, p99 {p99:.2f} s, worst {took[-1]:.2f} s")
+    print(
+        f"{len(took)} kills: p50 {statistics.median(took):.2f} s, p99 {p99:.2f} s, worst {took[-1]:.2f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The cases of `scripts.py`. Each is a name and a function from a `Stand` to an operation, made anew each round."""
+"""The cases of `scripts.py`. Each is a name and a function from a `Stand` to an operation, made
+anew each round."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def hot(s: Stand) -> Op[Any]:
         s.group(ops)
         number = min(100_000, s.fill.waiting)
         for at in range(0, number, s.batch):
-            parts = [ops.keys.key(key) for key in ("jobs", "ids", "dead", "delayed", "bodies", "stats")]
+            parts = [
+                ops.keys.key(key) for key in ("jobs", "ids", "dead", "delayed", "bodies", "stats")
+            ]
             upto = min(at + s.batch, number)
             s.client.eval(FILL, 6, *parts, "waiting", s.payload(), at, upto, "", "account", "hot")
     return ops.lease(WORKER, 250, ttl=DAY)
@@ -143,7 +146,9 @@ def deleted_flows(s: Stand) -> Op[Any]:
 def followed(s: Stand, number: int) -> Op[Any]:
     size = s.batch if s.fill.size > 1000 else number
     payload = s.payload()[: (BYTES_PER_SCRIPT - 100_000) // min(number, size)]
-    return s.ops.complete(s.claims(1), then=[NewJob(payload, queue="bench/next") for _ in range(min(number, size))])
+    return s.ops.complete(
+        s.claims(1), then=[NewJob(payload, queue="bench/next") for _ in range(min(number, size))]
+    )
 
 
 def with_results(s: Stand) -> Op[Any]:
@@ -153,17 +158,23 @@ def with_results(s: Stand) -> Op[Any]:
 
 def enqueued(s: Stand, **options: Any) -> Op[Any]:
     s.numbers["new"] = s.numbers.get("new", 0) + 1
-    jobs: list[Any] = [NewJob(s.payload(), **options) if options else s.payload() for _ in range(s.batch)]
+    jobs: list[Any] = [
+        NewJob(s.payload(), **options) if options else s.payload() for _ in range(s.batch)
+    ]
     if "id" in options:
         jobs = [evolve(job, id=f"new-{s.numbers['new']}-{n}") for n, job in enumerate(jobs)]
     return next(iter(queue("new", priorities=LEVELS).batches(jobs)))
 
 
-def admitted(s: Stand, max_waiting: int | None = None, known: bool = False, **conditions: Any) -> Op[Any]:
+def admitted(
+    s: Stand, max_waiting: int | None = None, known: bool = False, **conditions: Any
+) -> Op[Any]:
     s.numbers["new"] = 0 if known else s.numbers.get("new", 0) + 1
     ops = queue("new", priorities=LEVELS)
     ops = evolve(ops, settings=evolve(ops.settings, max_waiting=max_waiting))
-    jobs = [NewJob(s.payload(), id=f"if-{s.numbers['new']}-{n}", **conditions) for n in range(s.batch)]
+    jobs = [
+        NewJob(s.payload(), id=f"if-{s.numbers['new']}-{n}", **conditions) for n in range(s.batch)
+    ]
     admission = Admission(ops)
     return admission.chunk(next(admission.chunks(jobs)), awaits=False)
 
@@ -172,7 +183,9 @@ def scheduled(s: Stand) -> Op[Any]:
     ops = queue("schedules")
     if not s.client.exists(ops.keys.key("schedules")):
         for n in range(1000 if s.fill.size < 50_000 else 4 * s.batch + 10):
-            build = schedule_ops.schedule(ops, f"s{n}", Timing.parse("every 3600000"), "skip", NewJob(s.payload()))
+            build = schedule_ops.schedule(
+                ops, f"s{n}", Timing.parse("every 3600000"), "skip", NewJob(s.payload())
+            )
             s.run(build(10**12))
     return schedule_ops.schedules(ops)
 
@@ -196,11 +209,13 @@ def results(s: Stand) -> Op[Any]:
     return result_ops.results(s.ops, names)
 
 
-# -- flows -------------------------------------------------------------------------------------------
+# -- flows -----------------------------------------------------------------------------------------
 
 
 def flow(**options: Any) -> FlowOps:
-    ops = FlowOps("benchflow", "headrace", None, ["customer"], QueueSettings(dead_limit=10**9, result_ttl=DAY))
+    ops = FlowOps(
+        "benchflow", "headrace", None, ["customer"], QueueSettings(dead_limit=10**9, result_ttl=DAY)
+    )
     ops.declare("start", ["next"], ["part"], options)
     ops.declare("next", [], [], options)
     ops.declare("part", [], [], options)
@@ -222,7 +237,9 @@ def runs(s: Stand, number: int) -> tuple[FlowOps, list[Claim]]:
     return ops, claims
 
 
-def steps(s: Stand, number: int, make: Callable[[FlowOps, Claim], Any]) -> tuple[FlowOps, list[Any]]:
+def steps(
+    s: Stand, number: int, make: Callable[[FlowOps, Claim], Any]
+) -> tuple[FlowOps, list[Any]]:
     ops, claims = runs(s, number)
     return ops, [ops.step(claim, make(ops, claim)) for claim in claims]
 
@@ -271,7 +288,9 @@ def parents(s: Stand, children: int, result: bytes) -> tuple[FlowOps, list[str]]
         grant = s.run(stage.lease(WORKER, min(250, children - 1 - len(done)), ttl=DAY))
         assert grant is not None
         done += [ops.step(claim, result) for claim in grant.claims]
-        for some in chunks(done[-len(grant.claims) :], max(1, min(100, BYTES_PER_SCRIPT // (len(result) + 100)))):
+        for some in chunks(
+            done[-len(grant.claims) :], max(1, min(100, BYTES_PER_SCRIPT // (len(result) + 100)))
+        ):
             s.run(ops.advance(some))
     return ops, [name]
 
@@ -309,7 +328,9 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "list delayed": lambda s: view_ops.listing(s.ops, "delayed", ""),
     "list dead": lambda s: view_ops.listing(s.ops, "dead", ""),
     "position, last": lambda s: view_ops.position(s.ops, s.name("waiting", -1)),
-    "position, 999th": lambda s: view_ops.position(s.ops, s.name("parked", min(999, s.fill.each - 1))),
+    "position, 999th": lambda s: view_ops.position(
+        s.ops, s.name("parked", min(999, s.fill.each - 1))
+    ),
     "cancel_payload": lambda s: admin_ops.cancel_payload(s.ops, b"absent", "jobs", "-"),
     "cancel_payload, delayed": lambda s: admin_ops.cancel_payload(s.ops, b"absent", "delayed", "0"),
     "repair": lambda s: admin_ops.repair(s.ops),
@@ -328,7 +349,9 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "lease, parked": lambda s: s.ops.lease("bench.v", 1000, ttl=DAY),
     "lease 250, new": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 250, ttl=DAY),
     "lease, new": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 1000, ttl=DAY),
-    "lease 250, own duration": lambda s: s.fresh("new", s.some(1000)).lease(WORKER, 250, ttl=DAY, duration=9),
+    "lease 250, own duration": lambda s: s.fresh("new", s.some(1000)).lease(
+        WORKER, 250, ttl=DAY, duration=9
+    ),
     "lease 250, due": due,
     "lease 250, keyed, one hot key": hot,
     "lease 250, 10 levels": lease_levels,
@@ -337,9 +360,15 @@ CASES: Mapping[str, Callable[[Stand], Op[Any]]] = {
     "renew": lambda s: s.ops.renew(s.claims(CLAIMS_PER_SCRIPT)),
     "release": lambda s: s.ops.release(s.claims(CLAIMS_PER_SCRIPT)),
     "release, paused": lambda s: s.ops.release(s.claims(CLAIMS_PER_SCRIPT), pause=60),
-    "retry": lambda s: s.ops.retry([(c, None, 1, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]),
-    "retry, delayed": lambda s: s.ops.retry([(c, 60.0, 1, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]),
-    "dead_letter": lambda s: s.ops.dead_letter([(c, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]),
+    "retry": lambda s: s.ops.retry(
+        [(c, None, 1, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]
+    ),
+    "retry, delayed": lambda s: s.ops.retry(
+        [(c, 60.0, 1, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]
+    ),
+    "dead_letter": lambda s: s.ops.dead_letter(
+        [(c, "no good") for c in s.claims(REWRITES_PER_SCRIPT)]
+    ),
     "complete 1000": lambda s: s.ops.complete(s.claims(1000)),
     "complete, fenced": lambda s: s.ops.complete(s.claims(CLAIMS_PER_SCRIPT), fenced=True),
     "complete 100, with ids": lambda s: s.ops.complete(s.claims(100, named=True)),

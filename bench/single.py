@@ -1,5 +1,5 @@
-"""One call at a time, many awaited at once, and an idle worker. Each is compared with bare redis-py in interleaved
-rounds.
+"""One call at a time, many awaited at once, and an idle worker. Each is compared with bare redis-py
+in interleaved rounds.
 
 python bench/single.py --server valkey-9.1 --rounds 7
 """
@@ -214,8 +214,8 @@ def bare_tasks(url: str, handle: Handle) -> Iterator[None]:
 
 @contextmanager
 def commands(url: str, handle: Handle) -> Iterator[None]:
-    """Run a thread that sends a worker's blocked read and the lease call after it by redis-py, and ignores the
-    answer. It is the floor of a worker's cost.
+    """Run a thread that sends a worker's blocked read and the lease call after it by redis-py, and
+    ignores the answer. It is the floor of a worker's cost.
     """
     with Queue("bench", url=url) as jobs, redis.Redis.from_url(url) as client:
         ops, name = jobs.ops, "w.1"
@@ -260,7 +260,9 @@ def idle(server: Server, way: str, jobs: int) -> list[float]:
         def bare() -> object:
             return client.xadd("bare", {"data": PAYLOAD})
 
-        call: Callable[[], object] = bare if way.startswith("bare") else lambda: producer.enqueue(PAYLOAD)
+        call: Callable[[], object] = (
+            bare if way.startswith("bare") else lambda: producer.enqueue(PAYLOAD)
+        )
         with READERS[way](server.url, lambda _: starts.put(time.perf_counter())):
             time.sleep(0.2)
             for _ in range(jobs):
@@ -280,7 +282,9 @@ def percentiles(took: Sequence[float]) -> tuple[float, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
@@ -304,20 +308,34 @@ def main() -> None:
                 if number:
                     waits[way].append(took)
     print(f"{options.server}: medians of {options.rounds} interleaved rounds")
-    print(f"{'way':16}{'bare/s':>10}{'ours/s':>10}{'of bare':>18}{'goal':>7}{'bare us':>9}{'ours us':>9}")
+    print(
+        f"{'way':16}{'bare/s':>10}{'ours/s':>10}{'of bare':>18}{'goal':>7}{'bare us':>9}{'ours us':>9}"
+    )
     for way, pairs in rates.items():
         ratios = [ours[0] / bare[0] for bare, ours in pairs]
-        row = [statistics.median(column) for column in zip(*((*bare, *ours) for bare, ours in pairs), strict=True)]
+        row = [
+            statistics.median(column)
+            for column in zip(*((*bare, *ours) for bare, ours in pairs), strict=True)
+        ]
         spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
-        print(f"{way:16}{row[0]:10,.0f}{row[2]:10,.0f}{spread:>18}{GOALS[way]:7.2f}{row[1]:9.1f}{row[3]:9.1f}")
-        lines.append({"way": way, "bare": row[0], "ours": row[2], "ratio": statistics.median(ratios)})
+        print(
+            f"{way:16}{row[0]:10,.0f}{row[2]:10,.0f}{spread:>18}{GOALS[way]:7.2f}{row[1]:9.1f}{row[3]:9.1f}"
+        )
+        lines.append(
+            {"way": way, "bare": row[0], "ours": row[2], "ratio": statistics.median(ratios)}
+        )
     for way, rounds in waits.items() if options.idle else ():
         p50, p99 = (statistics.median(column) for column in zip(*rounds, strict=True))
         of50, of99 = (
-            statistics.median(a[i] / b[i] for a, b in zip(rounds, waits["bare"], strict=True)) for i in (0, 1)
+            statistics.median(a[i] / b[i] for a, b in zip(rounds, waits["bare"], strict=True))
+            for i in (0, 1)
         )
-        print(f"idle {way:12} p50 {p50:6.3f} ms ({of50:.2f} of bare)   p99 {p99:6.3f} ms ({of99:.2f} of bare)")
-        lines.append({"way": f"idle {way}", "p50": p50, "p99": p99, "of bare p50": of50, "of bare p99": of99})
+        print(
+            f"idle {way:12} p50 {p50:6.3f} ms ({of50:.2f} of bare)   p99 {p99:6.3f} ms ({of99:.2f} of bare)"
+        )
+        lines.append(
+            {"way": f"idle {way}", "p50": p50, "p99": p99, "of bare p50": of50, "of bare p99": of99}
+        )
     for line in lines:
         print(json.dumps(line))
 

@@ -1,4 +1,5 @@
-"""The outbox compared with `on_commit` by hand and with procrastinate, on one PostgreSQL in one run.
+"""The outbox compared with `on_commit` by hand and with procrastinate, on one PostgreSQL in one
+run.
 
     python bench/sql.py --jobs 20000 --lone 300 --rounds 3
 
@@ -51,7 +52,8 @@ class Ours:
         self.engine = create_engine(database.url)
         self.queue: Queue[bytes] = Queue("bench", url=server.url)
         self.outbox = Outbox(self.queue)
-        self.relay_us: list[float] = []  # microseconds of the relay's processor time for a row, a value a round
+        # microseconds of the relay's processor time for a row, a value a round
+        self.relay_us: list[float] = []
 
     def in_outbox(self, connection: Any, name: str) -> None:
         """Commit an order with its job."""
@@ -115,11 +117,15 @@ class Ours:
         return worker
 
     def lags(self, write: Write, lone: int, *, relay: bool) -> list[float]:
-        """Return the seconds from before a transaction to the first line of an idle worker's handler."""
+        """Return the seconds from before a transaction to the first line of an idle worker's
+        handler."""
         self.empty()
         starts: queue.SimpleQueue[float] = queue.SimpleQueue()
         found: list[float] = []
-        with self.worker(lambda: starts.put(time.perf_counter()), relay=relay), self.engine.connect() as connection:
+        with (
+            self.worker(lambda: starts.put(time.perf_counter()), relay=relay),
+            self.engine.connect() as connection,
+        ):
             time.sleep(1)
             for number in range(lone):
                 time.sleep(GAP_S)
@@ -162,7 +168,13 @@ def peer(python: str, database: Database, jobs: int, lone: int) -> Figures:
     database.ask("CREATE SCHEMA public")
     database.ask("CREATE TABLE orders (name TEXT PRIMARY KEY)")
     plain = database.url.replace("+psycopg", "")
-    command = [python, str(Path(__file__).parent / "sql_procrastinate.py"), plain, str(jobs // 4), str(lone)]
+    command = [
+        python,
+        str(Path(__file__).parent / "sql_procrastinate.py"),
+        plain,
+        str(jobs // 4),
+        str(lone),
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S)
     found: Figures = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -190,7 +202,9 @@ def main() -> None:
     given = parser.parse_args()
     load = os.getloadavg()[0]
     with ExitStack() as stack:
-        folder = given.environment or Path(stack.enter_context(tempfile.TemporaryDirectory())) / PEER
+        folder = (
+            given.environment or Path(stack.enter_context(tempfile.TemporaryDirectory())) / PEER
+        )
         python = environment(folder)
         url, server = stack.enter_context(postgresql()), stack.enter_context(Server(binaries()[0]))
         database = emptied(Database("postgresql", url, url))
@@ -205,7 +219,9 @@ def main() -> None:
             names = [*ways][turn % 3 :] + [*ways][: turn % 3]
             for name in names:
                 found[name].append(ways[name](given.jobs, given.lone))
-    print("| way | transactions/s | relayed, rows/s | handled, jobs/s | lag p50, ms | lag p99, ms |")
+    print(
+        "| way | transactions/s | relayed, rows/s | handled, jobs/s | lag p50, ms | lag p99, ms |"
+    )
     print("|---|---|---|---|---|---|")
     for name, figures in found.items():
         print(f"| {name} | {cells(figures)} |")

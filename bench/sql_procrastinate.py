@@ -1,4 +1,5 @@
-"""The part of `sql.py` that runs procrastinate in its own environment. It prints its figures as JSON.
+"""The part of `sql.py` that runs procrastinate in its own environment. It prints its figures as
+JSON.
 
 python bench/sql_procrastinate.py postgresql://… 1000 100
 """
@@ -51,7 +52,9 @@ async def drained(number: int) -> float:
     """Return the jobs a second of one worker."""
     starts.clear()
     began = time.perf_counter()
-    await app.run_worker_async(wait=False, concurrency=100, install_signal_handlers=False, delete_jobs="always")
+    await app.run_worker_async(
+        wait=False, concurrency=100, install_signal_handlers=False, delete_jobs="always"
+    )
     assert len(starts) == number, len(starts)
     return number / (starts[-1] - began)
 
@@ -60,7 +63,9 @@ async def lags() -> list[float]:
     """Return the seconds from before a commit to the start of an idle worker's job."""
     while not heard.empty():
         heard.get()
-    worker = asyncio.create_task(app.run_worker_async(concurrency=100, install_signal_handlers=False))
+    worker = asyncio.create_task(
+        app.run_worker_async(concurrency=100, install_signal_handlers=False)
+    )
     await asyncio.sleep(1)
     found: list[float] = []
 
@@ -85,7 +90,9 @@ async def main() -> None:
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
         commits = await asyncio.to_thread(fill)
-        print(json.dumps({"commits": commits, "handled": await drained(jobs), "lags": await lags()}))
+        print(
+            json.dumps({"commits": commits, "handled": await drained(jobs), "lags": await lags()})
+        )
 
 
 asyncio.run(main())

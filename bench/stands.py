@@ -74,7 +74,9 @@ FILLS = {
 
 def queue(name: str, **settings: Any) -> Ops:
     """Return the operations of a queue of the bench."""
-    return Ops(Keys.of(f"bench/{name}"), QueueSettings(**{"dead_limit": 10**9, "lease": DAY} | settings))
+    return Ops(
+        Keys.of(f"bench/{name}"), QueueSettings(**{"dead_limit": 10**9, "lease": DAY} | settings)
+    )
 
 
 @define
@@ -111,7 +113,10 @@ class Stand:
     def put(self, ops: Ops, state: str, number: int, consumer: str = "", level: int = 0) -> None:
         """Add jobs in a state. *consumer* then holds them."""
         stream = [ops.keys.key("jobs"), *ops.keys.levels(LEVELS)][level]
-        parts = [stream, *(ops.keys.key(key) for key in ("ids", "dead", "delayed", "bodies", "stats"))]
+        parts = [
+            stream,
+            *(ops.keys.key(key) for key in ("ids", "dead", "delayed", "bodies", "stats")),
+        ]
         header = ["headrace-priority", str(level)] if level else []
         begin = self.numbers.get(f"{ops.keys.queue}{state}", 0)
         self.numbers[f"{ops.keys.queue}{state}"] = begin + number
@@ -157,7 +162,19 @@ class Stand:
             if named == (b"id" in fields):
                 name = fields[b"id"].decode() if named else entry
                 job = make_job(name, self.payload(), self.ops.keys.queue, {}, 1, 0.0)
-                claims.append(Claim(job, WORKER, entry, row["times_delivered"], 1, None, 0.0, named, self.fill.size))
+                claims.append(
+                    Claim(
+                        job,
+                        WORKER,
+                        entry,
+                        row["times_delivered"],
+                        1,
+                        None,
+                        0.0,
+                        named,
+                        self.fill.size,
+                    )
+                )
             if len(claims) == number:
                 return claims
         raise AssertionError("too few are leased")

@@ -1,13 +1,14 @@
-"""The costs of durable steps. A step is measured on the server and in the client, a record in bytes, and jobs
-without steps.
+"""The costs of durable steps. A step is measured on the server and in the client, a record in
+bytes, and jobs without steps.
 
 python bench/steps.py --server valkey-9.1 --rounds 40 [--before CHECKOUT] [--batch 250]
 
-Microseconds a call on the server, by the times of the scripts in `commandstats`, or by the server's processor time
-where that is less; the tenth percentile of the rounds. Bytes a record, by `MEMORY USAGE`, beside its value, with its
-share of the run's own field. Of the client: processor time of `job.step` in a program that does nothing else. With
---before jobs without steps are enqueued, leased and completed by turns, by this checkout and by another one, each by
-its own operations and scripts in a process of its own.
+Microseconds a call on the server, by the times of the scripts in `commandstats`, or by the server's
+processor time where that is less; the tenth percentile of the rounds. Bytes a record, by `MEMORY
+USAGE`, beside its value, with its share of the run's own field. Of the client: processor time of
+`job.step` in a program that does nothing else. With --before jobs without steps are enqueued,
+leased and completed by turns, by this checkout and by another one, each by its own operations and
+scripts in a process of its own.
 """
 
 from __future__ import annotations
@@ -46,10 +47,16 @@ class Runs:
     def __init__(self, client: Any) -> None:
         from headrace._protocol.features.runs import ops as step_ops
 
-        self.ops, self.client, self.made = Ops(Keys.of("steps", "headrace"), QueueSettings()), client, step_ops
+        self.ops, self.client, self.made = (
+            Ops(Keys.of("steps", "headrace"), QueueSettings()),
+            client,
+            step_ops,
+        )
         client.flushdb()
         self.send(self.ops.beat("w", 600.0, register=True))
-        self.send(self.ops.enqueue([self.ops.item(NewJob(b"x", id=f"job-{n}")) for n in range(RUNS)]))
+        self.send(
+            self.ops.enqueue([self.ops.item(NewJob(b"x", id=f"job-{n}")) for n in range(RUNS)])
+        )
         self.claims = self.send(self.ops.lease("w", RUNS, ttl=600.0)).claims
 
     def send(self, op: Op[Any]) -> Any:
@@ -57,7 +64,8 @@ class Runs:
         return op.decode(self.client.execute_command(*op.wire("EVAL")))
 
     def times(self, ops: list[Op[Any]]) -> float:
-        """Return the microseconds that each of these calls takes the server, as recorded calls of a lane."""
+        """Return the microseconds that each of these calls takes the server, as recorded calls of a
+        lane."""
         pipe = self.client.pipeline(transaction=False)
         self.client.script_load(ops[0].script.source)
         for number, op in enumerate(ops):
@@ -66,10 +74,13 @@ class Runs:
         return took / len(ops)
 
     def round(self) -> dict[str, float]:
-        """Take the steps of all jobs and suspend them. Return the times of each script, and the bytes of a record."""
+        """Take the steps of all jobs and suspend them. Return the times of each script, and the
+        bytes of a record."""
         key, made, ops = self.ops.keys.key("steps"), self.made, self.ops
         took: dict[str, float] = {}
-        took["for comparison: renew, of one lease"] = self.times([ops.renew([claim]) for claim in self.claims])
+        took["for comparison: renew, of one lease"] = self.times(
+            [ops.renew([claim]) for claim in self.claims]
+        )
         steps = [
             made.record(ops, claim, 0, f"step-{n}", VALUE, ended=True, took=0.01, ttl=600.0)
             for n in range(RECORDS)
@@ -86,10 +97,18 @@ class Runs:
         took["step, of a lease by hand"] = self.times(steps)
         used = self.client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0)
         took["bytes of a record beside its value"] = used / len(steps) - len(VALUE)
-        took[f"steps, {RECORDS} records"] = self.times([made.read(ops, claim) for claim in self.claims])
-        took["wait"] = self.times([made.wait(ops, claim, "wait", "wait", "") for claim in self.claims])
-        took["suspend"] = self.times([made.suspend(ops, claim, [RECORDS + 1]) for claim in self.claims])
-        took["signal"] = self.times([made.signal(ops, claim.job.id, "wait", "ada", VALUE) for claim in self.claims])
+        took[f"steps, {RECORDS} records"] = self.times(
+            [made.read(ops, claim) for claim in self.claims]
+        )
+        took["wait"] = self.times(
+            [made.wait(ops, claim, "wait", "wait", "") for claim in self.claims]
+        )
+        took["suspend"] = self.times(
+            [made.suspend(ops, claim, [RECORDS + 1]) for claim in self.claims]
+        )
+        took["signal"] = self.times(
+            [made.signal(ops, claim.job.id, "wait", "ada", VALUE) for claim in self.claims]
+        )
         claims = self.send(ops.lease("w", RUNS, ttl=600.0)).claims
         took["complete, with records"] = self.times([ops.complete([claim]) for claim in claims])
         assert not self.client.exists(key)
@@ -125,7 +144,8 @@ def client_of(server: Server, number: int) -> tuple[float, float]:
 
 
 def turns(path: str) -> None:
-    """Run jobs without steps from end to end whenever a line asks for it, as the other side of `Turns`."""
+    """Run jobs without steps from end to end whenever a line asks for it, as the other side of
+    `Turns`."""
     sources = {name: script(name).source for name in names()}
     with redis.Redis(unix_socket_path=path) as client:
         for line in sys.stdin:
@@ -134,7 +154,12 @@ def turns(path: str) -> None:
             made = Scripts(client, kind, sources)
             made.part(int(batch))
             parts = [made.part(int(batch)) for _ in range(PARTS)]
-            print(json.dumps([sum(column) / PARTS / int(batch) for column in zip(*parts, strict=True)]), flush=True)
+            print(
+                json.dumps(
+                    [sum(column) / PARTS / int(batch) for column in zip(*parts, strict=True)]
+                ),
+                flush=True,
+            )
 
 
 class Turns:
@@ -173,21 +198,35 @@ def compare(stack: ExitStack, server: Server, before: Path, rounds: int, batch: 
                 took.setdefault((name, kind), []).append(sides[name].part(kind, batch))
     print(f"without steps: us a job, {batch} a call: enqueue + lease + complete")
     for kind in PLAIN:
-        columns = {name: [tenth(column) for column in zip(*took[name, kind], strict=True)] for name in sides}
+        columns = {
+            name: [tenth(column) for column in zip(*took[name, kind], strict=True)]
+            for name in sides
+        }
         for name, row in columns.items():
-            print(f"  {kind:6} {name:7} {' + '.join(f'{one:5.2f}' for one in row)} = {sum(row):5.2f}")
-        changes = [100 * (now / was - 1) for was, now in zip(columns["before"], columns["now"], strict=True)]
+            print(
+                f"  {kind:6} {name:7} {' + '.join(f'{one:5.2f}' for one in row)} = {sum(row):5.2f}"
+            )
+        changes = [
+            100 * (now / was - 1)
+            for was, now in zip(columns["before"], columns["now"], strict=True)
+        ]
         whole = 100 * (sum(columns["now"]) / sum(columns["before"]) - 1)
-        print(f"  {kind:6} change  {' , '.join(f'{change:+.1f} %' for change in changes)} ; in all {whole:+.1f} %")
+        print(
+            f"  {kind:6} change  {' , '.join(f'{change:+.1f} %' for change in changes)} ; in all {whole:+.1f} %"
+        )
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--batch", type=int, default=250, help="jobs a call, of jobs without steps")
-    parser.add_argument("--before", type=Path, help="a checkout whose library takes turns with ours")
+    parser.add_argument(
+        "--before", type=Path, help="a checkout whose library takes turns with ours"
+    )
     parser.add_argument("--turns", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turns:
@@ -202,7 +241,10 @@ def main() -> None:
         for name in rounds[0]:
             print(f"  {name:36} {tenth([one[name] for one in rounds]):7.2f}")
         client.flushdb()
-        threads, tasks = (tenth(column) for column in zip(*(client_of(server, 400) for _ in range(10)), strict=True))
+        threads, tasks = (
+            tenth(column)
+            for column in zip(*(client_of(server, 400) for _ in range(10)), strict=True)
+        )
         print(f"  us of the client: threads {threads:.1f}, asyncio {tasks:.1f}")
         if options.before:
             compare(stack, server, options.before, options.rounds, options.batch)

@@ -1,4 +1,5 @@
-"""Throughput beside a hand-packed client that promises nothing. Ratios are medians of interleaved rounds.
+"""Throughput beside a hand-packed client that promises nothing. Ratios are medians of interleaved
+rounds.
 
 python bench/throughput.py --server valkey-9.1 --rounds 5 --jobs 100000
 """
@@ -172,7 +173,9 @@ class Bench:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of a payload")
@@ -190,12 +193,19 @@ def main() -> None:
             for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
                 runs[way].append(bench.measure(way))
         bench.client.close()
-    print(f"{options.server}: {options.jobs} jobs of {options.size} bytes, medians of {options.rounds} rounds")
-    print(f"{'way':16}{'jobs/s':>10}{'of raw':>16}{'goal':>7}{'server us':>11}{'client us':>11}{'commands':>10}")
+    print(
+        f"{options.server}: {options.jobs} jobs of {options.size} bytes, medians of {options.rounds} rounds"
+    )
+    print(
+        f"{'way':16}{'jobs/s':>10}{'of raw':>16}{'goal':>7}{'server us':>11}{'client us':>11}{'commands':>10}"
+    )
     lines: list[dict[str, object]] = []
     for way in ways:
         base = BASES.get(way, "raw drain") if way in GOALS else way
-        ratios = [a["jobs_per_second"] / b["jobs_per_second"] for a, b in zip(runs[way], runs[base], strict=True)]
+        ratios = [
+            a["jobs_per_second"] / b["jobs_per_second"]
+            for a, b in zip(runs[way], runs[base], strict=True)
+        ]
         row = {key: statistics.median(run[key] for run in runs[way]) for key in runs[way][0]}
         row |= {"ratio": statistics.median(ratios), "worst": min(ratios), "best": max(ratios)}
         spread = f"{row['ratio']:.0%} ({row['worst']:.0%}-{row['best']:.0%})"
@@ -206,7 +216,10 @@ def main() -> None:
         )
         if way in BESIDE:
             name, least = BESIDE[way]
-            beside = [a["jobs_per_second"] / b["jobs_per_second"] for a, b in zip(runs[way], runs[name], strict=True)]
+            beside = [
+                a["jobs_per_second"] / b["jobs_per_second"]
+                for a, b in zip(runs[way], runs[name], strict=True)
+            ]
             row["of " + name] = statistics.median(beside)
             spread = f"{statistics.median(beside):.0%} ({min(beside):.0%}-{max(beside):.0%})"
             print(f"{'  of ' + name:26}{spread:>16}{least:>7.0%}")

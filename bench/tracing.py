@@ -1,18 +1,22 @@
-"""The cost of tracing in a drain. Ratios compare a process without its calls, on the same jobs, by interleaved
-rounds.
+"""The cost of tracing in a drain. Ratios compare a process without its calls, on the same jobs, by
+interleaved rounds.
 
 python bench/tracing.py --server valkey-9.1 --rounds 7 --jobs 100000
 
-Each measurement is a process of its own, which drains jobs that are there, by handlers that do nothing:
+Each measurement is a process of its own, which drains jobs that are there, by handlers that do
+nothing:
 
-- `removed`: the hooks are taken out before the first job: those of the worker's round trips and runs, those of a queue.
+- `removed`: the hooks are taken out before the first job: those of the worker's round trips and
+  runs, those of a queue.
 - `unset`: as it is, with no SDK set up.
-- `sdk 1 %`: with an SDK that samples one trace in a hundred (`ParentBased`), and exports to nowhere.
+- `sdk 1 %`: with an SDK that samples one trace in a hundred (`ParentBased`), and exports to
+  nowhere.
 - `sdk 100 %`, `metrics`: for comparison; with `metrics` no spans, but all measurements.
 
-A mode with `+ context` drains jobs that carry a context, one that was not sampled, as a traced producer sends them; the
-others drain jobs that are nothing but their payload. `cpu` is the ratio of the processor time of both ends per job,
-each in its best round: other programs on the machine only ever make it worse.
+A mode with `+ context` drains jobs that carry a context, one that was not sampled, as a traced
+producer sends them; the others drain jobs that are nothing but their payload. `cpu` is the ratio of
+the processor time of both ends per job, each in its best round: other programs on the machine only
+ever make it worse.
 """
 
 from __future__ import annotations
@@ -87,14 +91,20 @@ def set_up(mode: str) -> None:
     elif mode.startswith("sdk"):
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+        from opentelemetry.sdk.trace.export import (
+            BatchSpanProcessor,
+            SpanExporter,
+            SpanExportResult,
+        )
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
         class Nowhere(SpanExporter):
             def export(self, spans: Any) -> Any:
                 return SpanExportResult.SUCCESS
 
-        provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(float(mode.split()[1]) / 100)))
+        provider = TracerProvider(
+            sampler=ParentBased(TraceIdRatioBased(float(mode.split()[1]) / 100))
+        )
         provider.add_span_processor(BatchSpanProcessor(Nowhere()))
         trace.set_tracer_provider(provider)
     elif mode == "metrics":
@@ -123,8 +133,12 @@ def child(path: str, mode: str, way: str, jobs: int) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=60_000)
     parser.add_argument("--ways", default=",".join(WAYS))
@@ -136,12 +150,22 @@ def main() -> None:
         child(path, mode, way, int(jobs))
         return
     ways, modes = options.ways.split(","), options.modes.split(",")
-    runs: dict[tuple[str, str], list[dict[str, float]]] = {(way, mode): [] for way in ways for mode in modes}
+    runs: dict[tuple[str, str], list[dict[str, float]]] = {
+        (way, mode): [] for way in ways for mode in modes
+    }
     with Server(next(b for b in binaries() if b.name == options.server)) as server:
         for number in range(options.rounds):
             for way in ways:
                 for mode in modes[number % len(modes) :] + modes[: number % len(modes)]:
-                    command = [sys.executable, __file__, "--child", server.path, mode, way, str(options.jobs)]
+                    command = [
+                        sys.executable,
+                        __file__,
+                        "--child",
+                        server.path,
+                        mode,
+                        way,
+                        str(options.jobs),
+                    ]
                     done = subprocess.run(command, check=True, capture_output=True, text=True)
                     runs[way, mode].append(json.loads(done.stdout.splitlines()[-1]))
     print(f"{options.server}: {options.jobs} jobs of 100 bytes, medians of {options.rounds} rounds")
@@ -150,7 +174,9 @@ def main() -> None:
     )
     for (way, mode), found in runs.items():
         base = runs[way, "removed" + CONTEXT if CONTEXT in mode else "removed"]
-        speeds = [a["jobs_per_second"] / b["jobs_per_second"] for a, b in zip(found, base, strict=True)]
+        speeds = [
+            a["jobs_per_second"] / b["jobs_per_second"] for a, b in zip(found, base, strict=True)
+        ]
         cost = min(map(_cpu, base)) / min(map(_cpu, found))
         row = {key: statistics.median(run[key] for run in found) for key in found[0]}
         best = {key: min(run[key] for run in found) for key in found[0]}

@@ -1,4 +1,5 @@
-"""The time of a page at a million waiting jobs, and the cost of many viewers of many queues for the server.
+"""The time of a page at a million waiting jobs, and the cost of many viewers of many queues for the
+server.
 
 python bench/views.py --server valkey-9.1
 """
@@ -51,7 +52,9 @@ def fill(server: Server, jobs: int) -> str:
     return middle
 
 
-async def looked(client: httpx.AsyncClient, server: Server, pages: Any, path: str) -> tuple[float, float]:
+async def looked(
+    client: httpx.AsyncClient, server: Server, pages: Any, path: str
+) -> tuple[float, float]:
     """Return the best ms of a page, read anew each time, and the ms of processor of both sides."""
     best = 1e9
     with redis.Redis(unix_socket_path=server.path) as admin:

@@ -39,7 +39,8 @@ class Walk:
 
 @contextmanager
 def walking() -> Iterator[Walk]:
-    """Record each call of a function of the package. A generator or a coroutine counts each time it goes on."""
+    """Record each call of a function of the package. A generator or a coroutine counts each time it
+    goes on."""
     walk = Walk()
     depth = 0
 
@@ -62,7 +63,8 @@ def walking() -> Iterator[Walk]:
 
 
 def shorter(one: Walk, other: Walk | None) -> Walk:
-    """Return the shorter walk. The first one has more to do, and so has one on an idle connection."""
+    """Return the shorter walk. The first one has more to do, and so has one on an idle
+    connection."""
     return one if other is None or len(one.calls) < len(other.calls) else other
 
 
@@ -143,7 +145,9 @@ async def async_walks(url: str) -> dict[str, Walk]:
 def main() -> None:
     """Walk and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument(
+        "--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries())
+    )
     parser.add_argument("--show", help="the verb with its calls")
     options = parser.parse_args()
     binary = next(b for b in binaries() if b.name == options.server)

@@ -19,7 +19,8 @@ from playwright.sync_api import Page, sync_playwright
 HERE = Path(__file__).parent / "pictures"
 WIDTHS = {"wide": 1200, "phone": 390}  # pixels
 HIGHEST = 1000  # pixels of a picture
-WARM_UP_MS = 180_000  # until the demonstration has something of everything, and trends have a course
+# until the demonstration has something of everything, and trends have a course
+WARM_UP_MS = 180_000
 
 
 def at(path: str) -> Callable[[Page], object]:
@@ -51,7 +52,10 @@ VIEWS: dict[str, Callable[[Page], object]] = {
     "tenants": at("tenants"),
 }
 SHOWN = {  # in the documentation: the view, its scheme and its width
-    **{f"{name}.png": (name, "light", "wide") for name in ("overview", "queue", "job", "dead", "worker", "flow")},
+    **{
+        f"{name}.png": (name, "light", "wide")
+        for name in ("overview", "queue", "job", "dead", "worker", "flow")
+    },
     "overview-dark.png": ("overview", "dark", "wide"),
 }
 
@@ -62,10 +66,13 @@ def take(page: Page, path: Path, name: str, scheme: Any, width: str) -> None:
     page.emulate_media(color_scheme=scheme)
     VIEWS[name](page)
     page.wait_for_load_state("load")
-    page.evaluate("document.querySelectorAll('details[open]').forEach(one => { one.open = false })")  # tracebacks
+    # tracebacks
+    page.evaluate("document.querySelectorAll('details[open]').forEach(one => { one.open = false })")
     box: Any = page.locator("footer").last.bounding_box()
     high = min(HIGHEST, int(box["y"] + box["height"]) + 12)
-    page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": WIDTHS[width], "height": high})
+    page.screenshot(
+        path=path, full_page=True, clip={"x": 0, "y": 0, "width": WIDTHS[width], "height": high}
+    )
     print(f"{path.name}: {path.stat().st_size:,} bytes")
 
 
@@ -74,9 +81,18 @@ def wanted(arguments: list[str]) -> dict[Path, tuple[str, str, str]]:
     if arguments[:1] == ["--all"]:
         folder = Path(arguments[1])
         folder.mkdir(parents=True, exist_ok=True)
-        every = [(name, scheme, width) for name in VIEWS for scheme in ("light", "dark") for width in WIDTHS]
+        every = [
+            (name, scheme, width)
+            for name in VIEWS
+            for scheme in ("light", "dark")
+            for width in WIDTHS
+        ]
         return {folder / f"{'-'.join(one)}.png": one for one in every}
-    return {HERE / file: one for file, one in SHOWN.items() if not arguments or file.partition(".")[0] in arguments}
+    return {
+        HERE / file: one
+        for file, one in SHOWN.items()
+        if not arguments or file.partition(".")[0] in arguments
+    }
 
 
 def main(arguments: list[str]) -> int:
@@ -87,7 +103,10 @@ def main(arguments: list[str]) -> int:
         print(f"needs a Chromium on PATH, and names of {', '.join(SHOWN)}")
         return 2
     command = [sys.executable, "-m", "headrace", "web", "--demo", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo, sync_playwright() as play:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo,
+        sync_playwright() as play,
+    ):
         assert demo.stdout is not None
         address = demo.stdout.readline().strip()
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

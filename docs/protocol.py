@@ -20,7 +20,10 @@ PAGE = Path(__file__).parent / "reference" / "redis-protocol.md"
 # Every key there is: its type, and what it holds.
 PARTS = {
     "jobs": ("stream", f"The jobs that wait or are leased; its one consumer group is `{GROUP}`."),
-    "jobs:<level>": ("stream", "The jobs of a priority level behind the first, until it is their turn."),
+    "jobs:<level>": (
+        "stream",
+        "The jobs of a priority level behind the first, until it is their turn.",
+    ),
     "wake": (
         "stream",
         "Tokens that wake a reader blocked on `jobs` when a job was parked or came to a later level, or something is due first: at most 16.",
@@ -40,7 +43,10 @@ PARTS = {
     ),
     "delayed": ("zset", "Job id → when it is due, in ms of the server's clock."),
     "bodies": ("hash", "Job id → the fields of a delayed job, a flat list packed with cmsgpack."),
-    "blocked": ("hash", "Job id → the fields, packed, of a flow's job that waits for its children."),
+    "blocked": (
+        "hash",
+        "Job id → the fields, packed, of a flow's job that waits for its children.",
+    ),
     "flows": (
         "zset",
         "Id of a flow's job → 2^50 × 0, or × what happened to it outside of the flow: 1 completed, 2 died, "  # noqa: ISC004
@@ -64,7 +70,10 @@ PARTS = {
         "hash",
         "Worker → the set of schedules that its code declares; `=` and a set → their names, packed. Once no live worker has a set, those schedules end.",
     ),
-    "ticks": ("zset", "Name of a schedule → when its next job is due, in ms; plus 2 × 10^14 while it is paused."),
+    "ticks": (
+        "zset",
+        "Name of a schedule → when its next job is due, in ms; plus 2 × 10^14 while it is paused.",
+    ),
     "workers": (
         "zset",
         "Worker → until when it counts as alive, in ms; 0 once it was declared dead.",
@@ -97,7 +106,10 @@ PARTS = {
         "A name is the CRC-32 of its key or id in hexadecimal, its queue, and a nonce, with a blank between each.",
     ),
     "outdue": ("zset", "Name of a job in `outbox` → when it came there, in ms."),
-    "closing": ("zset", "`<shard> <queue> <nonce>` of what has come to its shard → since when that is known, in ms."),
+    "closing": (
+        "zset",
+        "`<shard> <queue> <nonce>` of what has come to its shard → since when that is known, in ms.",
+    ),
     "handed": (
         "zset",
         "Nonce of a job that came from another shard → until when it is kept, in ms, so that it comes once: 30 days, and ten minutes from when the outbox says that it is not sent again.",
@@ -168,9 +180,18 @@ PARTS = {
         "Leased entry → since when in ms, its charge in µs (after `=` if that is its cost), the number of jobs in its batch, "  # noqa: ISC004
         "`lp` of its line, and `lp` of each of its slots.",
     ),
-    "slots": ("zset", "`<slot> <place>` of each leased entry, for each limit with a key. All scores are 0."),
-    "busy": ("zset", "Value, as its node without the level → ms of share; halved each minute; at most 100."),
-    "settled": ("list", "`@<ms>` and what `held` had of entries that ended then; the next `lease_fair` measures them."),
+    "slots": (
+        "zset",
+        "`<slot> <place>` of each leased entry, for each limit with a key. All scores are 0.",
+    ),
+    "busy": (
+        "zset",
+        "Value, as its node without the level → ms of share; halved each minute; at most 100.",
+    ),
+    "settled": (
+        "list",
+        "`@<ms>` and what `held` had of entries that ended then; the next `lease_fair` measures them.",
+    ),
     "ends": (
         "hash",
         "Job id → how it ended, if the queue keeps a history: state, ms, attempt (0 unknown), 1 with a result or 0, worker "  # noqa: ISC004
@@ -377,7 +398,9 @@ def page() -> str:
         f"The queue `emails` in the default namespace has its jobs in `{keys.key('jobs')}`.",
         "",
     ]
-    out += table(("part", "type", "what it holds"), [(f"`{p}`", t, s) for p, (t, s) in PARTS.items()])
+    out += table(
+        ("part", "type", "what it holds"), [(f"`{p}`", t, s) for p, (t, s) in PARTS.items()]
+    )
     out += [NAMES, "## Fields of an entry", ""]
     out += table(
         ("field", "meaning"),
@@ -431,14 +454,19 @@ def page() -> str:
     for name in names():
         head = header(name)
         out += [f"### {name}", "", head.purpose[0].upper() + head.purpose[1:], ""]
-        for section, text in (("KEYS", ", ".join(script(name).keys)), ("ARGV", head.sections["ARGV"])):
+        for section, text in (
+            ("KEYS", ", ".join(script(name).keys)),
+            ("ARGV", head.sections["ARGV"]),
+        ):
             shown = "none" if text == "(none)" else literal(text)
             out.append(f"- **{section}** {shown}")
         out += [f"- **REPLY** {head.sections['REPLY']}", f"- **COST** {head.sections['COST']}", ""]
         if head.notes:
             out += [head.notes, ""]
         if features := script(name).features:
-            owned = (f"{feature} {literal(', '.join(found))}" for feature, found in features.items())
+            owned = (
+                f"{feature} {literal(', '.join(found))}" for feature, found in features.items()
+            )
             out += [f"Keys of features: {'; '.join(owned)}.", ""]
     return "\n".join(out).rstrip() + "\n"
 
@@ -446,7 +474,9 @@ def page() -> str:
 def main() -> int:
     """Write the page, or check it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the page is stale"
+    )
     if not parser.parse_args().check:
         PAGE.write_text(page(), "utf-8")
     elif not PAGE.exists() or PAGE.read_text("utf-8") != page():

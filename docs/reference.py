@@ -1,4 +1,5 @@
-"""Write the pages of the reference from the code. Docstrings give the API, and commands and settings give tables.
+"""Write the pages of the reference from the code. Docstrings give the API, and commands and
+settings give tables.
 
     python docs/reference.py [--check]
 
@@ -37,13 +38,24 @@ from headrace.errors import REASON_CHARACTERS
 FOLDER = Path(__file__).parent / "reference"
 WRITTEN = "<!-- Written by docs/reference.py from {}. Do not edit. -->\n"
 
-# -- the API ----------------------------------------------------------------------------------------------------------
+# -- the API ---------------------------------------------------------------------------------------
 
 # Each page: its title, and its names; a module stands for all names of it that no page before has.
 API: dict[str, tuple[str, list[str]]] = {
     "queue": (
         "Queue",
-        ["Queue", "Receipt", "Debounce", "Throttle", "Replace", "Rate", "Limit", "as_completed", "queues", "workers"],
+        [
+            "Queue",
+            "Receipt",
+            "Debounce",
+            "Throttle",
+            "Replace",
+            "Rate",
+            "Limit",
+            "as_completed",
+            "queues",
+            "workers",
+        ],
     ),
     "admin": (
         "Admin",
@@ -115,7 +127,18 @@ ALIASES = {
 }
 
 # Methods by which codecs ask one another; their users call none of them.
-INSIDE = {"around", "binds", "bound", "discard", "from_text", "grouped", "holds", "inline", "inner", "keeps"}
+INSIDE = {
+    "around",
+    "binds",
+    "bound",
+    "discard",
+    "from_text",
+    "grouped",
+    "holds",
+    "inline",
+    "inner",
+    "keeps",
+}
 INSIDE |= {"name", "of", "opened", "repeatable", "ticket", "untyped"}
 INSIDE_OF = {  # methods by which scripts and workers ask
     "Debounce": {"terms"},
@@ -125,7 +148,8 @@ INSIDE_OF = {  # methods by which scripts and workers ask
     "Replace": {"terms"},
     "Throttle": {"terms"},
 }
-NOT_CALLED = {"Admin", "AsyncWorker", "Codec", "Lease", "Receipt", "Task"}  # classes, by users; or as their twins
+# classes, by users; or as their twins
+NOT_CALLED = {"Admin", "AsyncWorker", "Codec", "Lease", "Receipt", "Task"}
 
 # How many jobs one script takes, of calls for many. Of some only their script has the number.
 BATCHES = [
@@ -133,8 +157,14 @@ BATCHES = [
         "`enqueue_many`",
         f"{limits.JOBS_PER_SCRIPT:,}; {limits.JOBS_PER_SCRIPT // 3} with an id or headers, {limits.JOBS_PER_SCRIPT // 4} with a delay",
     ),
-    ("`enqueue_stream`", f"{calls.JOBS_AT_ONCE:,}, or {calls.BYTES_AT_ONCE >> 20} MiB, in one `enqueue_many`"),
-    ("`lease_many`", f"{limits.CLAIMS_PER_SCRIPT}; {limits.LEASED_PER_SCRIPT} in a queue with levels"),
+    (
+        "`enqueue_stream`",
+        f"{calls.JOBS_AT_ONCE:,}, or {calls.BYTES_AT_ONCE >> 20} MiB, in one `enqueue_many`",
+    ),
+    (
+        "`lease_many`",
+        f"{limits.CLAIMS_PER_SCRIPT}; {limits.LEASED_PER_SCRIPT} in a queue with levels",
+    ),
     ("`complete_many`, `keeping`", f"{limits.CLAIMS_PER_SCRIPT}"),
     ("`results`, `as_completed`", f"{results.RESULTS_PER_SCRIPT}"),
     ("`waiting`, `running`, `delayed`, `blocked`, `dead`", f"{limits.LISTED_PER_SCRIPT}"),
@@ -169,7 +199,8 @@ def anchor(heading: str) -> str:
 
 
 def prose(text: str | None, page: str) -> str:
-    """Return a docstring as Markdown. A path of the docs becomes a link from *page*, and an indented block is code."""
+    """Return a docstring as Markdown. A path of the docs becomes a link from *page*, and an
+    indented block is code."""
     up = "../" * page.count("/")
     text = inspect.cleandoc(text or "")
     text = re.sub(r"`docs/([\w/-]+)\.md`", rf"[docs/\1](../{up}\1.md)", text)
@@ -193,7 +224,9 @@ def written(annotation: Any) -> str:
     """Return an annotation as text, with its private aliases replaced."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\bheadrace\.(_\w+\.)+", "", text)
-    return re.sub(r"(?<![\w.])[A-Z]\w*\b", lambda word: ALIASES.get(word[0], word[0]), text.strip("'"))
+    return re.sub(
+        r"(?<![\w.])[A-Z]\w*\b", lambda word: ALIASES.get(word[0], word[0]), text.strip("'")
+    )
 
 
 def default(value: Any) -> str:
@@ -223,31 +256,56 @@ def signature(name: str, function: Callable[..., Any]) -> str:
         if one.default is not one.empty:
             text += f" = {default(one.default)}" if ":" in text else f"={default(one.default)}"
         parts.append(text)
-        if one.kind is one.POSITIONAL_ONLY and (at + 1 == len(kinds) or kinds[at + 1] is not one.POSITIONAL_ONLY):
+        if one.kind is one.POSITIONAL_ONLY and (
+            at + 1 == len(kinds) or kinds[at + 1] is not one.POSITIONAL_ONLY
+        ):
             parts.append("/")
-    answer = "" if found.return_annotation in (found.empty, None, "None") else f" -> {written(found.return_annotation)}"
+    answer = (
+        ""
+        if found.return_annotation in (found.empty, None, "None")
+        else f" -> {written(found.return_annotation)}"
+    )
     line = f"{name}({', '.join(parts)}){answer}"
-    return line if len(line) <= 100 else f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){answer}"
+    return (
+        line
+        if len(line) <= 100
+        else f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){answer}"
+    )
 
 
 def public_bases(kind: type) -> list[type]:
     """Return the bases of a class that have their own section."""
-    return [base for base in kind.__mro__[1:] if base.__module__ in {"headrace", "headrace.errors", "headrace.inspect"}]
+    return [
+        base
+        for base in kind.__mro__[1:]
+        if base.__module__ in {"headrace", "headrace.errors", "headrace.inspect"}
+    ]
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
     """Return the public methods and properties of a class in their order, and its bases' last."""
     elsewhere = {name for base in public_bases(kind) for name in vars(base)}
     elsewhere |= (
-        set(dir(getattr(headrace, kind.__name__.removeprefix("Async")))) if is_twin(kind.__name__, headrace) else set()
+        set(dir(getattr(headrace, kind.__name__.removeprefix("Async"))))
+        if is_twin(kind.__name__, headrace)
+        else set()
     )
-    seen = elsewhere | INSIDE_OF.get(kind.__name__, set()) | (INSIDE if kind.__module__ == "headrace.codecs" else set())
+    seen = (
+        elsewhere
+        | INSIDE_OF.get(kind.__name__, set())
+        | (INSIDE if kind.__module__ == "headrace.codecs" else set())
+    )
     for base in kind.__mro__:
         if not base.__module__.startswith("headrace"):
             continue
         for name, value in vars(base).items():
             shown = isinstance(value, FunctionType | property) or hasattr(value, "func")
-            if not name.startswith("_") and shown and name not in seen and inspect.getdoc(getattr(kind, name, None)):
+            if (
+                not name.startswith("_")
+                and shown
+                and name not in seen
+                and inspect.getdoc(getattr(kind, name, None))
+            ):
                 seen.add(name)
                 yield name, value
 
@@ -266,14 +324,23 @@ def answer_of(value: Any) -> str:
 def of_class(kind: type, page: str) -> Iterator[str]:
     """Return the section of a class."""
     yield f"## {kind.__name__}\n"
-    made = any("__init__" in vars(base) for base in kind.__mro__[:-1]) and kind.__name__ not in NOT_CALLED
+    made = (
+        any("__init__" in vars(base) for base in kind.__mro__[:-1])
+        and kind.__name__ not in NOT_CALLED
+    )
     if made and not issubclass(kind, BaseException):
         yield f"```pyi\n{signature(kind.__name__, kind)}\n```\n"
-    own = inspect.cleandoc(kind.__doc__ or "").replace("The arguments are explained at `__init__`.", "").strip()
+    own = (
+        inspect.cleandoc(kind.__doc__ or "")
+        .replace("The arguments are explained at `__init__`.", "")
+        .strip()
+    )
     yield prose(own, page) + "\n"
     if made and "- *" in (explained := inspect.getdoc(kind.__init__) or ""):
         yield prose(explained.partition("\n\n")[2], page) + "\n"
-    if bases := [base.__name__ for base in public_bases(kind) if not issubclass(kind, BaseException)]:
+    if bases := [
+        base.__name__ for base in public_bases(kind) if not issubclass(kind, BaseException)
+    ]:
         yield f"It also has all members of `{bases[0]}`.\n"
     every = list(members(kind))
     read = [(name, value) for name, value in every if is_property(value)]
@@ -284,7 +351,10 @@ def of_class(kind: type, page: str) -> Iterator[str]:
     if read:
         yield ""
     if len(called) > 3:
-        rows = [(f"[`{n}`](#{anchor(f'{kind.__name__}.{n}')})", first_sentence(inspect.getdoc(v))) for n, v in called]
+        rows = [
+            (f"[`{n}`](#{anchor(f'{kind.__name__}.{n}')})", first_sentence(inspect.getdoc(v)))
+            for n, v in called
+        ]
         yield table(("call", ""), rows)
     for name, value in called:
         yield f"### {kind.__name__}.{name}\n"
@@ -312,10 +382,13 @@ def module_of(path: str) -> ModuleType:
 
 
 def names_of(wanted: list[str], taken: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Return the (module, name) pairs of a page. A module stands for all of its names that no page has yet."""
+    """Return the (module, name) pairs of a page. A module stands for all of its names that no page
+    has yet."""
     for one in wanted:
         if one in MODULES:
-            every = [(one, name) for name in module_of(one).__all__ if not is_twin(name, module_of(one))]
+            every = [
+                (one, name) for name in module_of(one).__all__ if not is_twin(name, module_of(one))
+            ]
             yield from (pair for pair in every if pair not in taken)
         else:
             module, _, name = one.rpartition(".")
@@ -333,7 +406,11 @@ def api() -> Mapping[str, str]:
     written_pages: dict[str, str] = {}
     single = [name for _, names in API.values() for name in names if name not in MODULES]
     taken = set(names_of(single, set()))
-    taken |= {("errors", name) for module, name in taken if not module and name in module_of("errors").__all__}
+    taken |= {
+        ("errors", name)
+        for module, name in taken
+        if not module and name in module_of("errors").__all__
+    }
     index: list[tuple[str, ...]] = []
     for page, (title, wanted) in API.items():
         path = f"api/{page}.md"
@@ -345,14 +422,19 @@ def api() -> Mapping[str, str]:
         for module, name in names:
             parts += of_name(module_of(module), name, path)
         written_pages[path] = tidy("\n".join(parts))
-        index.append((f"[{title}]({path})", ", ".join(f"[`{name}`]({path}#{anchor(name)})" for _, name in names)))
+        index.append(
+            (
+                f"[{title}]({path})",
+                ", ".join(f"[`{name}`]({path}#{anchor(name)})" for _, name in names),
+            )
+        )
     parts = [WRITTEN.format("docstrings"), "# API\n", prose(headrace.__doc__, "api.md") + "\n"]
     parts += [table(("page", "names"), index), BATCHED, table(("call", "jobs"), BATCHES)]
     written_pages["api.md"] = tidy("\n".join(parts))
     return written_pages
 
 
-# -- settings ---------------------------------------------------------------------------------------------------------
+# -- settings --------------------------------------------------------------------------------------
 
 # Where more is said of an option.
 SEE = {
@@ -398,7 +480,10 @@ FIXED = [
         "bytes of one job, or result",
         "512 MiB, or the server's `proto-max-bulk-len`; more is a `ValueError` before anything is sent",
     ),
-    ("jobs in one script", f"{limits.JOBS_PER_SCRIPT:,}, and about {limits.BYTES_PER_SCRIPT >> 20} MiB when enqueued"),
+    (
+        "jobs in one script",
+        f"{limits.JOBS_PER_SCRIPT:,}, and about {limits.BYTES_PER_SCRIPT >> 20} MiB when enqueued",
+    ),
     (
         "reclaim by a queue without a worker",
         "once a second while it leases, more often while it goes through many leases",
@@ -435,7 +520,8 @@ def shown_default(one: inspect.Parameter) -> str:
 def options(function: Callable[..., Any], texts: dict[str, str], names: set[str]) -> str:
     """Return a table of options with their defaults and meanings."""
     found = inspect.signature(function).parameters
-    unsaid = {("name", headrace.Queue), ("timeout", headrace.Worker)}  # of which the pages say nothing more
+    # of which the pages say nothing more
+    unsaid = {("name", headrace.Queue), ("timeout", headrace.Worker)}
     rows: list[tuple[str, ...]] = []
     for name, one in found.items():
         if name in names:
@@ -484,11 +570,12 @@ def settings_tables() -> dict[str, str]:
     }
 
 
-# -- tables of other pages --------------------------------------------------------------------------------------------
+# -- tables of other pages -------------------------------------------------------------------------
 
 
 def errors_table() -> str:
-    """Return the table of errors. Each has the first paragraph of its docstring, and the next step that it names."""
+    """Return the table of errors. Each has the first paragraph of its docstring, and the next step
+    that it names."""
     rows: list[tuple[str, ...]] = []
     for name in sorted(errors.__all__, key=(errors.__doc__ or "").index):  # as its tree has them
         first, *others = inspect.cleandoc(getattr(errors, name).__doc__).split("\n\n")
@@ -502,8 +589,14 @@ def events_table() -> str:
     """Return the table of log events. Each has its level and the comment above it."""
     source = inspect.getsource(log).partition("EVENTS = {")[2].partition("\n}")[0]
     said = re.findall(r"((?:^ +#.*\n)+) +\"(\w+)\"", source, re.MULTILINE)
-    texts = {name: " ".join(re.sub(r"^ +# ?", "", text, flags=re.MULTILINE).split()) for text, name in said}
-    rows = [(f"`{name}`", logging.getLevelName(level), texts[name]) for name, level in log.EVENTS.items()]
+    texts = {
+        name: " ".join(re.sub(r"^ +# ?", "", text, flags=re.MULTILINE).split())
+        for text, name in said
+    }
+    rows = [
+        (f"`{name}`", logging.getLevelName(level), texts[name])
+        for name, level in log.EVENTS.items()
+    ]
     return table(("event", "level", ""), rows)
 
 
@@ -532,7 +625,9 @@ def metrics_table() -> str:
     Instruments(meter)
     rows: list[tuple[str, ...]] = []
     for name, kind, unit, about in meter.made:
-        text = re.sub(r"(?<![`\w.])((?:headrace|error)\.\w[\w.]*\w|enqueue_many|\(others\))", r"`\1`", about)
+        text = re.sub(
+            r"(?<![`\w.])((?:headrace|error)\.\w[\w.]*\w|enqueue_many|\(others\))", r"`\1`", about
+        )
         rows.append((f"`{name}`", kind, f"`{unit}`" if unit.startswith("{") else unit, text))
     return table(("instrument", "kind", "unit", "besides the queue and its server"), rows)
 
@@ -549,7 +644,7 @@ def with_tables(page: str, tables: Mapping[str, str]) -> str:
     return text
 
 
-# -- the command line -------------------------------------------------------------------------------------------------
+# -- the command line ------------------------------------------------------------------------------
 
 CLI_INTRO = """\
 # Command line
@@ -693,17 +788,33 @@ class Parameter:
         required = one.default is one.empty
         many = any(get_origin(each) is list for each in kinds)
         place = isinstance(info, typer.models.ArgumentInfo)
-        words = [word for word in (info.default, *(info.param_decls or ())) if isinstance(word, str)]
+        words = [
+            word for word in (info.default, *(info.param_decls or ())) if isinstance(word, str)
+        ]
         words = words or ["--" + one.name.replace("_", "-")]
         value = f" {info.metavar}" if info.metavar else ""
-        spelled = (info.metavar or one.name.upper()) if place else "`, `".join(f"{word}{value}" for word in words)
+        spelled = (
+            (info.metavar or one.name.upper())
+            if place
+            else "`, `".join(f"{word}{value}" for word in words)
+        )
         given = getattr(one.default, "value", one.default)
-        usual = "" if required or given is None or given is False or not str(given) else f"`{given}`"
-        choices = [f"`{choice.value}`" for each in kinds if isinstance(each, EnumType) for choice in each]
-        bounds = [f"{word} {bound:,}" for word, bound in (("from", info.min), ("to", info.max)) if bound is not None]
+        usual = (
+            "" if required or given is None or given is False or not str(given) else f"`{given}`"
+        )
+        choices = [
+            f"`{choice.value}`" for each in kinds if isinstance(each, EnumType) for choice in each
+        ]
+        bounds = [
+            f"{word} {bound:,}"
+            for word, bound in (("from", info.min), ("to", info.max))
+            if bound is not None
+        ]
         takes = ", ".join(choices) or " ".join(bounds).capitalize()
         meaning = " ".join(filter(None, (as_code(info.help or ""), takes and f"{takes}.")))
-        return cls(one.name, f"`{spelled}`", usual, meaning, place, required, many, bool(info.hidden))
+        return cls(
+            one.name, f"`{spelled}`", usual, meaning, place, required, many, bool(info.hidden)
+        )
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -737,24 +848,41 @@ def commands(group: typer.Typer, before: str = "") -> Iterator[tuple[str, Callab
 def cli() -> str:
     """Return the page of the command line."""
     every = {
-        words: [Parameter.of(one) for one in inspect.signature(command, eval_str=True).parameters.values()]
+        words: [
+            Parameter.of(one)
+            for one in inspect.signature(command, eval_str=True).parameters.values()
+        ]
         for words, command in commands(app)
     }
     texts = {words: inspect.cleandoc(command.__doc__ or "") for words, command in commands(app)}
-    shared = {one.name: one for words in ("pause", "purge") for one in every[words] if one.name in OF_MANY}
+    shared = {
+        one.name: one for words in ("pause", "purge") for one in every[words] if one.name in OF_MANY
+    }
     parts = [WRITTEN.format("the help of the commands") + "\n" + CLI_INTRO]
     parts += [table(("option", "default", ""), [shared[name].row for name in OF_MANY]), CLI_RULES]
     for words, parameters in every.items():
-        usage = " ".join([f"headrace {words}", *(one.called for one in parameters if one.is_argument), "[OPTIONS]"])
+        usage = " ".join(
+            [
+                f"headrace {words}",
+                *(one.called for one in parameters if one.is_argument),
+                "[OPTIONS]",
+            ]
+        )
         parts.append(f"## headrace {words}\n\n```sh\n{usage}\n```\n")
         parts.append(as_code(texts[words]) + "\n")
-        own = [one for one in parameters if one.name not in shared or one.meaning != shared[one.name].meaning]
+        own = [
+            one
+            for one in parameters
+            if one.name not in shared or one.meaning != shared[one.name].meaning
+        ]
         if rows := [one.row for one in own if one.meaning and not one.hidden]:
             parts.append(table(("", "default", ""), rows))
         if words in EXAMPLES:
             parts.append(f"```sh\n{EXAMPLES[words]}\n```\n")
         if words in MORE:
-            parts.append(f"More: {', '.join(f'[{title}]({link})' for title, link in MORE[words])}.\n")
+            parts.append(
+                f"More: {', '.join(f'[{title}]({link})' for title, link in MORE[words])}.\n"
+            )
     return tidy("\n".join(parts))
 
 
@@ -779,7 +907,9 @@ def pages() -> dict[str, str]:
 def main() -> int:
     """Write the pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a page is stale"
+    )
     found = pages()
     if not parser.parse_args().check:
         for path, text in found.items():

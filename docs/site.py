@@ -1,7 +1,9 @@
-"""Build the site of docs/ into .site, strictly, so that a warning fails. Then write llms.txt, and check the result.
+"""Build the site of docs/ into .site, strictly, so that a warning fails. Then write llms.txt, and
+check the result.
 
-A folder a version: `dev`, which is this checkout, and each release, as its tag `v1.2.3` has it. A page names its
-version and leads to the others by `versions.json`, as Material for MkDocs does; the root leads to the latest release.
+A folder a version: `dev`, which is this checkout, and each release, as its tag `v1.2.3` has it. A
+page names its version and leads to the others by `versions.json`, as Material for MkDocs does; the
+root leads to the latest release.
 
 poe site        needs the group `site`: pip install --group site
 """
@@ -24,7 +26,9 @@ CONFIG = ".mkdocs.yml"
 RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 PAGES = 45  # that there are at least
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+\.md)(#[^)]*)?\)")
-LOADED = re.compile(r"""<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|href)="?(?:https?:)?//([^/"\s>]+)[^>]*>""")
+LOADED = re.compile(
+    r"""<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|href)="?(?:https?:)?//([^/"\s>]+)[^>]*>"""
+)
 
 
 def address(page: str) -> str:
@@ -33,11 +37,14 @@ def address(page: str) -> str:
 
 
 def llms(docs: Path, site: Path) -> None:
-    """Write llms.txt, the index with the addresses of the site, and llms-full.txt, all pages as they are written."""
+    """Write llms.txt, the index with the addresses of the site, and llms-full.txt, all pages as
+    they are written."""
     index = (docs / "index.md").read_text("utf-8")
     links = [link[1] for link in LINK.findall(index)]
     short = LINK.sub(lambda link: f"[{link[1]}]({address(link[2])})", index)
-    (site / "llms.txt").write_text(re.sub(r"^(\w[\w ]+):$", r"### \1", short, flags=re.MULTILINE), "utf-8")
+    (site / "llms.txt").write_text(
+        re.sub(r"^(\w[\w ]+):$", r"### \1", short, flags=re.MULTILINE), "utf-8"
+    )
     pages = [docs / "index.md", *(docs / link for link in dict.fromkeys(links))]
     whole = (f"<!-- {page.relative_to(docs)} -->\n\n{page.read_text('utf-8')}" for page in pages)
     (site / "llms-full.txt").write_text("\n\n".join(whole), "utf-8")
@@ -69,8 +76,13 @@ def build(root: Path, site: Path) -> None:
 
 def releases() -> list[str]:
     """Return the tags of releases that have a site, the latest first."""
-    tags = subprocess.run(["git", "tag", "--list", "v*"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    found = sorted((m for m in map(RELEASE.fullmatch, tags.split()) if m), key=lambda m: [int(n) for n in m.groups()])
+    tags = subprocess.run(
+        ["git", "tag", "--list", "v*"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    found = sorted(
+        (m for m in map(RELEASE.fullmatch, tags.split()) if m),
+        key=lambda m: [int(n) for n in m.groups()],
+    )
     has = ["git", "cat-file", "-e"]
     return [
         m[0]
@@ -87,7 +99,9 @@ def main() -> int:
         built = Path(name, "built")
         built.mkdir()
         for tag in tags:
-            packed = subprocess.run(["git", "archive", tag], cwd=ROOT, check=True, capture_output=True).stdout
+            packed = subprocess.run(
+                ["git", "archive", tag], cwd=ROOT, check=True, capture_output=True
+            ).stdout
             with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
                 tar.extractall(Path(name, tag), filter="data")
             build(Path(name, tag), built / tag.removeprefix("v"))
@@ -114,7 +128,8 @@ def main() -> int:
         shutil.copy(SITE / first / file, SITE / file)
     complaints = wrong(SITE / "dev")
     print(
-        "\n".join(complaints) or f"{len(list(SITE.rglob('*.html')))} pages of {len(versions)} versions, in {SITE.name}"
+        "\n".join(complaints)
+        or f"{len(list(SITE.rglob('*.html')))} pages of {len(versions)} versions, in {SITE.name}"
     )
     return bool(complaints)
 

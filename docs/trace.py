@@ -1,4 +1,5 @@
-"""Run the services of docs/how-to/trace.md, each in its own process, and draw their trace, docs/how-to/trace.svg.
+"""Run the services of docs/how-to/trace.md, each in its own process, and draw their trace,
+docs/how-to/trace.svg.
 
 python docs/trace.py
 """
@@ -26,7 +27,9 @@ ROW, LEFT, WIDTH, TOP = 34, 250, 640, 46
 
 def services(page: Path = PAGE) -> dict[str, str]:
     """Return the files in the page by name."""
-    blocks = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```python\n# (\w+\.py)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     return dict(blocks)
 
 
@@ -36,7 +39,9 @@ def run(folder: Path, **environment: str) -> list[dict[str, Any]]:
         (folder / name).write_text(text, "utf-8")
 
     def start(name: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, str(folder / name)], cwd=folder, env=os.environ | environment)
+        return subprocess.Popen(
+            [sys.executable, str(folder / name)], cwd=folder, env=os.environ | environment
+        )
 
     mailer = start("mailer.py")
     try:
@@ -53,7 +58,8 @@ def run(folder: Path, **environment: str) -> list[dict[str, Any]]:
 
 
 def drawn(spans: Sequence[dict[str, Any]]) -> str:
-    """Return the spans of the largest trace as SVG. Each has a bar below its parent, and each link a dotted line."""
+    """Return the spans of the largest trace as SVG. Each has a bar below its parent, and each link
+    a dotted line."""
     traces = [span["context"]["trace_id"] for span in spans]
     trace = max(traces, key=traces.count)
     mine = [span for span in spans if span["context"]["trace_id"] == trace]
@@ -61,7 +67,9 @@ def drawn(spans: Sequence[dict[str, Any]]) -> str:
     rows: list[tuple[int, dict[str, Any]]] = []
 
     def add(parent: str | None, depth: int) -> None:
-        children = [s for s in mine if (s["parent_id"] if s["parent_id"] in ids else None) == parent]
+        children = [
+            s for s in mine if (s["parent_id"] if s["parent_id"] in ids else None) == parent
+        ]
         for span in sorted(children, key=lambda s: s["start_time"]):
             rows.append((depth, span))
             add(span["context"]["span_id"], depth + 1)
@@ -80,13 +88,20 @@ def drawn(spans: Sequence[dict[str, Any]]) -> str:
         f'<rect width="{LEFT + WIDTH}" height="{height}" fill="#ffffff"/>',
     ]
     for number, (service, colour) in enumerate(COLOURS.items()):
-        lines.append(f'<rect x="{12 + 90 * number}" y="12" width="12" height="12" fill="{colour}"/>')
+        lines.append(
+            f'<rect x="{12 + 90 * number}" y="12" width="12" height="12" fill="{colour}"/>'
+        )
         lines.append(f'<text x="{30 + 90 * number}" y="22">{service}</text>')
-    lines.append(f'<text x="{LEFT}" y="22" fill="#555555">{end - begin:.0f} ms, trace {trace[2:]}</text>')
+    lines.append(
+        f'<text x="{LEFT}" y="22" fill="#555555">{end - begin:.0f} ms, trace {trace[2:]}</text>'
+    )
     middle: dict[str, tuple[float, float]] = {}
     for number, (depth, span) in enumerate(rows):
         y = TOP + ROW * number
-        x, wide = LEFT + (at(span["start_time"]) - begin) * scale, at(span["end_time"]) - at(span["start_time"])
+        x, wide = (
+            LEFT + (at(span["start_time"]) - begin) * scale,
+            at(span["end_time"]) - at(span["start_time"]),
+        )
         middle[span["context"]["span_id"]] = x, y + 10
         bad = span["status"]["status_code"] == "ERROR"
         colour = COLOURS[span["resource"]["attributes"]["service.name"]]
@@ -96,7 +111,9 @@ def drawn(spans: Sequence[dict[str, Any]]) -> str:
             f'<rect x="{x:.1f}" y="{y}" width="{max(3.0, wide * scale):.1f}" height="20" rx="3" fill="{colour}"{edge}/>'
         )
         words = f"{wide:.1f} ms" + (f" {span['attributes'].get('error.type', '')}" if bad else "")
-        lines.append(f'<text x="{x + max(3.0, wide * scale) + 6:.1f}" y="{y + 14}" fill="#555555">{words}</text>')
+        lines.append(
+            f'<text x="{x + max(3.0, wide * scale) + 6:.1f}" y="{y + 14}" fill="#555555">{words}</text>'
+        )
     for _, span in rows:
         x, y = middle[span["context"]["span_id"]]
         for link in span["links"]:

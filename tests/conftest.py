@@ -1,7 +1,8 @@
-"""One server of each kind for a test process, an empty key space for each test, and both colours from one body.
+"""One server of each kind for a test process, an empty key space for each test, and both colours
+from one body.
 
-    def test_something(server): ...            # on the servers of the ring, empty
-    def test_something(connect): ...           # and in both colours: connect("q", lease=5) is a queue
+    def test_something(server): ...            # on the servers of the ring
+    def test_something(connect): ...           # in both colours: connect("q", lease=5) is a queue
 
 README.md has all that a test may take, and the rings; `support/cases.py` chooses their cases.
 """
@@ -34,7 +35,8 @@ from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
 from tests.support.servers import Binary, Server, binaries
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job ignores it, and so would programs
+# a shell's background job ignores it, and so would programs
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Containers often forbid bytecode: then each program that a test starts would compile headrace.
 sys.dont_write_bytecode = False
@@ -48,31 +50,53 @@ settings.load_profile("beside others")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that choose among the cases of a test."""
     group = parser.getgroup("headrace")
-    group.addoption("--servers", choices=[*RINGS], default="ends", help="the servers to test on (default: ends)")
-    group.addoption("--full", action="store_true", help="all cases in both colours and protocols on each server")
-    group.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop of tests")
+    group.addoption(
+        "--servers", choices=[*RINGS], default="ends", help="the servers to test on (default: ends)"
+    )
+    group.addoption(
+        "--full", action="store_true", help="all cases in both colours and protocols on each server"
+    )
+    group.addoption(
+        "--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop of tests"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the event loop that an option names."""
     if config.option.loop == "uvloop":
         asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())
-        # uvloop waits for ever when a warning is raised while it closes a loop that still has connections.
+        # uvloop waits for ever when a warning is raised while it closes a loop that still has
+        # connections.
         config.addinivalue_line("filterwarnings", "ignore:unclosed resource:ResourceWarning")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return four processes a core. Tests often wait for servers and time, and each process collects all tests."""
+    """Return four processes a core. Tests often wait for servers and time, and each process
+    collects all tests."""
     return min(4 * (os.cpu_count() or 2), 32)
 
 
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Compile new tests once. Otherwise each process would compile all at the same time, which takes ten seconds."""
+    """Compile new tests once. Otherwise each process would compile all at the same time, which
+    takes ten seconds."""
     files = [file for name in config.args for file in Path(name).rglob("test_*.py")]
     if len(stale := [file for file in files if not is_compiled(file)]) > 20:
-        collect = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-n", "0", "-p", "no:cacheprovider"]
+        collect = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-qq",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+        ]
         cores = os.cpu_count() or 2
-        parts = [subprocess.Popen([*collect, *stale[n::cores]], stdout=subprocess.DEVNULL) for n in range(cores)]
+        parts = [
+            subprocess.Popen([*collect, *stale[n::cores]], stdout=subprocess.DEVNULL)
+            for n in range(cores)
+        ]
         for part in parts:
             part.wait()
 
@@ -85,7 +109,11 @@ def is_compiled(file: Path) -> bool:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make the cases of the ring's servers, but where a test names its own."""
-    named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in str(mark.args[0]).split(",")}
+    named = {
+        name
+        for mark in metafunc.definition.iter_markers("parametrize")
+        for name in str(mark.args[0]).split(",")
+    }
     if "binary" in metafunc.fixturenames and "binary" not in named:
         ring = [binary for binary in RINGS[metafunc.config.option.servers] if binary is not None]
         metafunc.parametrize("binary", ring, ids=lambda binary: binary.name)
@@ -94,7 +122,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the folders of guests, but where a run names them."""
     whole = all(Path(name).resolve() == TESTS for name in config.args)
-    return True if whole and collection_path.parent == TESTS and collection_path.name in GUESTS else None
+    return (
+        True
+        if whole and collection_path.parent == TESTS and collection_path.name in GUESTS
+        else None
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -105,7 +137,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     runs = [item for item in items if id(item) in kept]
     for item in runs:
         if (found := difference(item)) is not None:
-            item.add_marker(pytest.mark.xfail(raises=found.raises, strict=found.always, reason=found.why))
+            item.add_marker(
+                pytest.mark.xfail(raises=found.raises, strict=found.always, reason=found.why)
+            )
     if left_out := [item for item in items if id(item) not in kept]:
         config.hook.pytest_deselected(items=left_out)
     items[:] = slow_first(runs, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
@@ -113,7 +147,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from objects that stay to the end, which are modules and 15,000 cases."""
+    """Keep the garbage collector from objects that stay to the end, which are modules and 15,000
+    cases."""
     gc.disable()
     try:
         return (yield)
@@ -123,9 +158,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Let three processes in five begin with slow tests, so that none is left for the end. Many of them mostly wait.
+    """Let three processes in five begin with slow tests, so that none is left for the end. Many of
+    them mostly wait.
 
-    Each process begins with an equal part of the list, and later takes over the ends of others' parts.
+    Each process begins with an equal part of the list, and later takes over the ends of others'
+    parts.
     """
     marks = ("ci", "slow", "sampled")
     slow = [item for item in items if any(map(item.get_closest_marker, marks))]
@@ -151,13 +188,16 @@ class Servers(ExitStack):
         """Return the empty server of this binary."""
         server = self._running.get(binary) or self._start(binary)
         for node in server.nodes:
-            node.ask("FLUSHALL")  # scripts stay: compiling them for each test is a quarter of all its work
+            # scripts stay: compiling them for each test is a quarter of all its work
+            node.ask("FLUSHALL")
         self._used.update(server.nodes)
         return server
 
     def _start(self, binary: Binary) -> Any:
         options = ["--cluster-databases", "16"]
-        started: Any = Cluster(binary, binary.masters, extra=options) if binary.masters else Server(binary)
+        started: Any = (
+            Cluster(binary, binary.masters, extra=options) if binary.masters else Server(binary)
+        )
         self._running[binary] = self.enter_context(started)
         if binary.masters == 1:
             (self._running[binary],) = started.nodes
@@ -165,12 +205,12 @@ class Servers(ExitStack):
         return self._running[binary]
 
     def settle(self, before: str) -> None:
-        """Wait until all connections of the test *before* have ended. Those of a worker may outlive it for an
-        instant.
+        """Wait until all connections of the test *before* have ended. Those of a worker may outlive
+        it for an instant.
 
-        Objects that the test has left to the garbage collector are collected, as often as it looks: a thread that
-        ends late leaves its objects late. Connections that stay are reported once, with the threads that may hold
-        them, and closed, so that later tests do not fail for them.
+        Objects that the test has left to the garbage collector are collected, as often as it looks:
+        a thread that ends late leaves its objects late. Connections that stay are reported once,
+        with the threads that may hold them, and closed, so that later tests do not fail for them.
         """
         while self._used:
             node = self._used.pop()
@@ -223,7 +263,8 @@ def newest(servers: Servers) -> Server:
 
 @pytest.fixture
 def large(server: Server, pytestconfig: pytest.Config) -> bool:
-    """Tell whether a test takes as many jobs as it can. That is so on the newest server, and on all with `--full`."""
+    """Tell whether a test takes as many jobs as it can. That is so on the newest server, and on all
+    with `--full`."""
     return pytestconfig.option.full or server.binary == binaries()[0]
 
 
@@ -266,17 +307,22 @@ def newest_queue(newest: Server) -> Iterator[Queue[Any]]:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Return the kind of worker. It is `Worker`, or `AsyncWorker` with async handlers or with plain functions."""
+    """Return the kind of worker. It is `Worker`, or `AsyncWorker` with async handlers or with plain
+    functions."""
     return str(request.param)
 
 
 @pytest.fixture
 def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
-    """Return a maker of workers of the kind, as in `work(name="w")`. The newest server is the default."""
+    """Return a maker of workers of the kind, as in `work(name="w")`. The newest server is the
+    default."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Running:
-            running = Running(kind, **options if options.keys() & {"url", "client"} else {"url": newest.url, **options})
+            running = Running(
+                kind,
+                **options if options.keys() & {"url", "client"} else {"url": newest.url, **options},
+            )
             stack.callback(running.halt)
             return running
 

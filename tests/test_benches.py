@@ -1,4 +1,5 @@
-"""The programs that the benches run of each peer. headrace stands for all, because the others are not installed."""
+"""The programs that the benches run of each peer. headrace stands for all, because the others are
+not installed."""
 
 from __future__ import annotations
 

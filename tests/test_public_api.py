@@ -1,4 +1,5 @@
-"""The public API has exactly the names of the contract. Importing it starts nothing, and all of it is documented."""
+"""The public API has exactly the names of the contract. Importing it starts nothing, and all of it
+is documented."""
 
 from __future__ import annotations
 
@@ -158,9 +159,12 @@ def _needed(kind: str) -> int:
 
 
 def test_names_are_found_where_users_look() -> None:
-    """No private path is in a repr, a pickle or pydoc. `headrace.errors` keeps naming the same classes."""
+    """No private path is in a repr, a pickle or pydoc. `headrace.errors` keeps naming the same
+    classes."""
     assert {getattr(headrace, name).__module__ for name in headrace.__all__} == {"headrace"}
-    assert {getattr(headrace.codecs, name).__module__ for name in headrace.codecs.__all__} == {"headrace.codecs"}
+    assert {getattr(headrace.codecs, name).__module__ for name in headrace.codecs.__all__} == {
+        "headrace.codecs"
+    }
     for name in {*errors.__all__} & {*headrace.__all__}:
         assert getattr(errors, name) is getattr(headrace, name)
     assert str(headrace.Queue) == "<class 'headrace.Queue'>"
@@ -260,7 +264,12 @@ print("fine", end="")
 
 def test_importing_it_starts_nothing_and_needs_no_extra() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+        [sys.executable, "-c", IMPORTED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd="/",
     )
     assert (run.stdout, run.stderr) == ("fine", "")
 
@@ -293,7 +302,12 @@ for make, extra in (
 @pytest.mark.slow
 def test_a_missing_extra_is_named_where_it_is_needed(tmp_path: object) -> None:
     run = subprocess.run(
-        [sys.executable, "-c", WITHOUT, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+        [sys.executable, "-c", WITHOUT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd="/",
     )
     extras = ("json", "msgpack", "pydantic", "zstd", "encryption", "embedded", "cron")
     assert (run.stdout.split(), run.stderr) == ([f"[{extra}]" for extra in extras], "")

@@ -39,7 +39,9 @@ def test_the_newest_comes_first_and_the_oldest_last() -> None:
     assert order == sorted(order, reverse=True)
 
 
-def test_a_server_is_found_behind_others_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_found_behind_others_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An environment's own server comes first on PATH. A program of that name may be no server."""
     scripts = {
         "environment": "echo Redis server v=6.2.14 sha=0",
@@ -52,7 +54,9 @@ def test_a_server_is_found_behind_others_of_its_name(tmp_path: Path, monkeypatch
     for name, script in scripts.items():
         (tmp_path / name).mkdir()
         if name != "empty":
-            (tmp_path / name / "redis-server").write_text(f"#!/bin/sh\n{script}\n" if script else "no program")
+            (tmp_path / name / "redis-server").write_text(
+                f"#!/bin/sh\n{script}\n" if script else "no program"
+            )
             (tmp_path / name / "redis-server").chmod(0o755)
     monkeypatch.setenv("PATH", ":".join(str(tmp_path / name) for name in ["absent", *scripts]))
     assert on_path("redis-server", "7.0") == tmp_path / "system" / "redis-server"
@@ -61,7 +65,8 @@ def test_a_server_is_found_behind_others_of_its_name(tmp_path: Path, monkeypatch
 
 
 def test_queues_lie_on_different_masters() -> None:
-    """The names that tests often use are on several masters. Most are not on the first, which is asked first."""
+    """The names that tests often use are on several masters. Most are not on the first, which is
+    asked first."""
     found = {name: slot_of(name) * 3 // SLOTS for name in ("q", "r", "shop")}
     assert set(found.values()) == {0, 1, 2}
     assert found["q"]

@@ -20,8 +20,13 @@ LIMITS = {  # files, calls by `Queue`, calls by `AsyncQueue`
 
 
 def test_no_verb_takes_a_longer_way(newest: Server) -> None:
-    walks = zip(sync_walks(newest.url).items(), asyncio.run(async_walks(newest.url)).values(), strict=True)
-    took = {name: (max(one.files, other.files), len(one.calls), len(other.calls)) for (name, one), other in walks}
+    walks = zip(
+        sync_walks(newest.url).items(), asyncio.run(async_walks(newest.url)).values(), strict=True
+    )
+    took = {
+        name: (max(one.files, other.files), len(one.calls), len(other.calls))
+        for (name, one), other in walks
+    }
     assert took.keys() == LIMITS.keys()
     too_long = {name: way for name, way in took.items() if any(map(int.__gt__, way, LIMITS[name]))}
     assert not too_long, f"{too_long}; to see a way: python bench/walk.py --show '<verb>'"

@@ -1,17 +1,18 @@
 """A reliable, atomic work queue on Redis Streams consumer groups.
 
-Durations are seconds (`float`) or a `timedelta`. A `delay` may also be an aware `datetime`, a moment of the server's
-clock. Times in answers are seconds of the server's clock since the epoch.
+Durations are seconds (`float`) or a `timedelta`. A `delay` may also be an aware `datetime`, a
+moment of the server's clock. Times in answers are seconds of the server's clock since the epoch.
 
-Payloads are `bytes`, and a `str` is encoded as UTF-8. A codec gives them another type: `Queue[T]`, `Lease[T]`,
-`Job[T]`, `NewJob[T]` and `JobState[T]` are of bytes by default.
+Payloads are `bytes`, and a `str` is encoded as UTF-8. A codec gives them another type: `Queue[T]`,
+`Lease[T]`, `Job[T]`, `NewJob[T]` and `JobState[T]` are of bytes by default.
 
-`AsyncQueue`, `AsyncLease`, `AsyncReceipt`, `AsyncTasks`, `AsyncTask`, `AsyncFlow`, `AsyncWorker`, and `AsyncInspector`
-and `AsyncAdmin` of `headrace.inspect`, have the same names and arguments as the classes for threads. Their calls are
-awaited, and what iterates, iterates with `async for`.
+`AsyncQueue`, `AsyncLease`, `AsyncReceipt`, `AsyncTasks`, `AsyncTask`, `AsyncFlow`, `AsyncWorker`,
+and `AsyncInspector` and `AsyncAdmin` of `headrace.inspect`, have the same names and arguments as
+the classes for threads. Their calls are awaited, and what iterates, iterates with `async for`.
 
-A settlement answers `False` when the lease is lost, and raises nothing. Bad arguments raise `ValueError` or `TypeError`
-before anything is sent. Errors of the server and of the way to it are described in `docs/reference/errors.md`.
+A settlement answers `False` when the lease is lost, and raises nothing. Bad arguments raise
+`ValueError` or `TypeError` before anything is sent. Errors of the server and of the way to it are
+described in `docs/reference/errors.md`.
 """
 
 from importlib.metadata import version as _version

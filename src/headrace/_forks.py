@@ -18,7 +18,8 @@ else:
     import functools
 
     class cached_property(functools.cached_property):  # noqa: N801 - by its name, type checkers know it
-        """A value that is computed once. Before Python 3.12, one lock serves all instances of a class."""
+        """A value that is computed once. Before Python 3.12, one lock serves all instances of a
+        class."""
 
         def __init__(self, function: Any) -> None:
             super().__init__(function)
@@ -30,7 +31,8 @@ __all__ = ["cached_property", "condition", "event", "lock", "rlock", "unforked"]
 
 L = TypeVar("L")
 unforked = threading.RLock()
-"""Held for moments in which a fork by another thread waits, because the child would get files that stay open."""
+"""Held for moments in which a fork by another thread waits, because the child would get files that
+stay open."""
 _LOCKS: WeakSet[Any] = WeakSet()  # all locks that exist
 
 
@@ -64,4 +66,6 @@ def _renew() -> None:
         one._at_fork_reinit()  # noqa: SLF001 - as the standard library does
 
 
-os.register_at_fork(before=unforked.acquire, after_in_parent=unforked.release, after_in_child=_renew)
+os.register_at_fork(
+    before=unforked.acquire, after_in_parent=unforked.release, after_in_child=_renew
+)

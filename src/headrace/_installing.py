@@ -19,14 +19,16 @@ def install_command(extra: str) -> str:
     It installs from the checkout, the file or the URL that headrace is from, or else by its name,
     from a registry.
     """
-    from importlib.metadata import PackageNotFoundError, distribution  # here: few programs need it, and it is slow
+    # here: few programs need it, and it is slow
+    from importlib.metadata import PackageNotFoundError, distribution
 
     text = None
     with suppress(PackageNotFoundError):
         text = distribution("headrace").read_text("direct_url.json")
     try:
         wanted = _wanted(extra, json.loads(text or "{}"), Path.cwd())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # another installer's file, or no directory
+    # another installer's file, or no directory
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         wanted = [f"headrace[{extra}]"]
     return f"python -m pip install {shlex.join(wanted)}"
 

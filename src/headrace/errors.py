@@ -1,21 +1,22 @@
-"""The errors that headrace raises, in one tree under `HeadraceError`. Each message says how to go on.
+"""The errors that headrace raises, in one tree under `HeadraceError`. Each message says how to go
+on.
 
     HeadraceError
-    ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
+    ├── ConfigurationError (ValueError)   nothing was sent: mend the settings
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── PrioritiesMismatch                the queue has more priority levels than were given
-    ├── ShardsMismatch                    the queue's group has another number of shards than was given
+    ├── ShardsMismatch                    the queue's group has another number of shards
     ├── TooManySchedules                  the queue has as many schedules as it may
-    ├── NotDurable                        a call happened, and is not yet on as many replicas, or disks, as was wanted
+    ├── NotDurable                        a call happened, but on too few replicas or disks yet
     ├── QueueFull                         the queue has as many waiting jobs as it may
     ├── ReplyError                        the server answered something no headrace script answers
     ├── OutcomeUnknown                    a call was too long on its way: it happened, or did not
     ├── StreamStopped                     `enqueue_stream` ended early: how many jobs are in
     ├── LeasesLeft                        a worker has stopped while its server was away
-    ├── JobFailed                         a job whose result was asked for ended without one: how, and why
+    ├── JobFailed                         a job whose result was asked for ended without one
     ├── NameTaken                         another worker lives under this worker's name
     ├── BatchError                        raised by batch handlers: a verdict per job
-    └── InDoubt                           a step that is to run once has begun, and it is not known whether it ended
+    └── InDoubt                           a step that runs once has begun, and perhaps ended
 
     Verdict                               raised or returned *by handlers*, to say how a job ends
     └── RetryLater · DeadLetter · Release · Complete
@@ -134,7 +135,8 @@ NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more
 class ShardsMismatch(HeadraceError):
     """The queue's group never had the given number of shards, or its table can't be used.
 
-    The call changed nothing. *shards* is the number that the group has. It is 0 or less where the table can't be used.
+    The call changed nothing. *shards* is the number that the group has. It is 0 or less where the
+    table can't be used.
 
     Next step: give that many `shards=` everywhere. If the table is gone, start a client that knew
     it, or restore it.
@@ -187,7 +189,12 @@ class NotDurable(HeadraceError):
     """
 
     def __init__(
-        self, wanted: str, replicas: int = 0, fsynced: bool = False, reason: str = "", answers: Sequence[Any] = ()
+        self,
+        wanted: str,
+        replicas: int = 0,
+        fsynced: bool = False,
+        reason: str = "",
+        answers: Sequence[Any] = (),
     ) -> None:
         has = f"{replicas} replicas have it" if "replicas" in wanted else "it is not on the disk"
         super().__init__(
@@ -198,7 +205,8 @@ class NotDurable(HeadraceError):
         self.answers = list(answers)
         self.receipts: list[Any] = []
 
-    __reduce__ = _remade("wanted", "replicas", "fsynced", "reason")  # receipts know a queue, which is not pickled
+    # receipts know a queue, which is not pickled
+    __reduce__ = _remade("wanted", "replicas", "fsynced", "reason")
 
 
 class QueueFull(HeadraceError):
@@ -238,7 +246,9 @@ class StreamStopped(HeadraceError):
 
     def __init__(self, position: int, cause: Exception | None = None) -> None:
         why = "" if cause is None else f": {describe_error(cause)}"
-        super().__init__(f"the first {position} jobs of the stream are in the queue; go on with the next{why}")
+        super().__init__(
+            f"the first {position} jobs of the stream are in the queue; go on with the next{why}"
+        )
         self.position = position
 
     __reduce__ = _remade("position")
@@ -332,7 +342,9 @@ class RetryLater(Verdict):
     Next step: nothing: the job is back after the delay.
     """
 
-    def __init__(self, delay: float | timedelta | datetime = 0.0, reason: str = "", *, spend: bool = False) -> None:
+    def __init__(
+        self, delay: float | timedelta | datetime = 0.0, reason: str = "", *, spend: bool = False
+    ) -> None:
         when = f"in {delay} s" if isinstance(delay, (int, float)) else f"after {delay}"
         super().__init__(reason or f"retry {when}")
         self.delay, self.reason, self.spend = delay, reason, spend
@@ -382,7 +394,9 @@ class BatchError(HeadraceError):
     """
 
     def __init__(self, failures: Mapping[str, BaseException]) -> None:
-        super().__init__(f"{len(failures)} job(s) of the batch failed: {', '.join(list(failures)[:5])}")
+        super().__init__(
+            f"{len(failures)} job(s) of the batch failed: {', '.join(list(failures)[:5])}"
+        )
         self.failures = dict(failures)
 
     __reduce__ = _remade("failures")
@@ -421,7 +435,9 @@ class RunLost(BaseException):
     """
 
     def __init__(self, job: str) -> None:
-        super().__init__(f"job {job!r} is not this handler's any more: another worker goes on with it, or it is gone")
+        super().__init__(
+            f"job {job!r} is not this handler's any more: another worker goes on with it, or it is gone"
+        )
         self.job = job
 
     __reduce__ = _remade("job")

@@ -14,11 +14,27 @@ from headrace._api.sync.inspector import Inspector
 from headrace._model.flow import ChildView, FlowView, RunsPage, RunView, StageView
 from headrace._model.letters import DeadGroup, DeadPage, reason_key
 from headrace._model.shards import Resharding, Shard
-from headrace._model.state import Attempt, Children, OtherTerms, Place, Repairs, WorkerFacts, WorkerState
+from headrace._model.state import (
+    Attempt,
+    Children,
+    OtherTerms,
+    Place,
+    Repairs,
+    WorkerFacts,
+    WorkerState,
+)
 from headrace._model.steps import Progress, Step
 from headrace._model.terms import LimitView, Share, SlotView, Tenants
 from headrace._model.verbs import Bulk
-from headrace._model.views.jobs import JobsPage, JobView, KindsPage, KindView, Moment, ScheduleView, WorkerView
+from headrace._model.views.jobs import (
+    JobsPage,
+    JobView,
+    KindsPage,
+    KindView,
+    Moment,
+    ScheduleView,
+    WorkerView,
+)
 from headrace._model.views.overview import Attention, Overview, ServerFacts, Totals
 from headrace._model.views.queues import QueuePage, QueueView, ShardView
 from headrace._model.views.texts import Payload

@@ -1,17 +1,20 @@
 """The names that an extension needs beside the public ones, for its own console, outbox, or
 backend of a framework.
 
-`headrace.console`, `headrace.sql` and `headrace.django` are such extensions. They import public modules, this one, and
-one another, and nothing else of headrace: import-linter holds them to it. A name here may change in any release, and
-the changelog says so.
+`headrace.console`, `headrace.sql` and `headrace.django` are such extensions. They import public
+modules, this one, and one another, and nothing else of headrace: import-linter holds them to it. A
+name here may change in any release, and the changelog says so.
 
 - Servers: `Address`, `given`, `client_of`, `reached`, `Discovery`.
-- Objects from inside: `InnerQueue`, `InnerWorker`, `worker_of`, `operator_queue`, `Stored`, `BaseReceipt`,
-  `OutboxView`.
-- Arguments: `checks`, `check_names`, `check_choice`, `QueueOptions`, `told_apart`, `parameters`, `recurrence`.
+- Objects from inside: `InnerQueue`, `InnerWorker`, `worker_of`, `operator_queue`, `Stored`,
+  `BaseReceipt`, `OutboxView`.
+- Arguments: `checks`, `check_names`, `check_choice`, `QueueOptions`, `told_apart`, `parameters`,
+  `recurrence`.
 - Words: `HEADERS`, `WORDS`, `LIMITS`, `VERBS`, `protocol`.
-- Screens: `visible`, `one_line`, `span`, `text_of`, `cause_first`, `declared_rates`, `other_terms`, `ranks`.
-- Processes: `log_event`, `log_lines`, `heals`, `withhold_socket`, `forks`, and the parts of a colour, `aio` and `sync`.
+- Screens: `visible`, `one_line`, `span`, `text_of`, `cause_first`, `declared_rates`, `other_terms`,
+  `ranks`.
+- Processes: `log_event`, `log_lines`, `heals`, `withhold_socket`, `forks`, and the parts of a
+  colour, `aio` and `sync`.
 """
 
 from __future__ import annotations
@@ -164,14 +167,16 @@ WORDS = Words()
 LIMITS = Limits()
 
 
-# -- servers --------------------------------------------------------------------------------------------
+# -- servers ---------------------------------------------------------------------------------------
 
 
 @contextmanager
 def reached(url: str) -> Generator[None, None, None]:
-    """Check that there is a server at *url*, even if it loads or hangs. An embedded one runs as long as the context.
+    """Check that there is a server at *url*, even if it loads or hangs. An embedded one runs as
+    long as the context.
 
-    Raises `ConfigurationError` for a URL that can't be read, and `HeadraceError` for a server that does not answer.
+    Raises `ConfigurationError` for a URL that can't be read, and `HeadraceError` for a server that
+    does not answer.
     """
     address = Address(url)
     name = address.shown
@@ -190,12 +195,13 @@ def reached(url: str) -> Generator[None, None, None]:
         yield
 
 
-# -- objects from inside --------------------------------------------------------------------------------
+# -- objects from inside ---------------------------------------------------------------------------
 
 
 @frozen(eq=False)
 class InnerQueue:
-    """A queue of either colour, as an extension sees it. Calls of an `AsyncQueue` return awaitables."""
+    """A queue of either colour, as an extension sees it. Calls of an `AsyncQueue` return
+    awaitables."""
 
     queue: Any
 
@@ -215,18 +221,21 @@ class InnerQueue:
         return cast("QueueSettings", self.queue.ops.settings)
 
     def raw(self, kind: type[BaseQueue], address: Address | None = None) -> Any:
-        """Return the same queue for payloads that are encoded already, with its connections, or on *address*."""
+        """Return the same queue for payloads that are encoded already, with its connections, or on
+        *address*."""
         made: Any = kind.__new__(kind)
         ops = self.queue.ops
-        BaseQueue.__init__(made, self.queue.name, address or self.address, ops.settings, None, ops.namespace)
+        BaseQueue.__init__(
+            made, self.queue.name, address or self.address, ops.settings, None, ops.namespace
+        )
         return made
 
     def encoded(self, job: Any, *, traced: bool = False, conditions: bool = False) -> Any:
         """Check a payload or `NewJob`, and return its id, delay and flat fields. With *traced*
         they have the current trace.
 
-        Raises as `enqueue` does. Without *traced*, a bare payload becomes bytes. A job may have conditions of its own,
-        as for `enqueue`, with *conditions*.
+        Raises as `enqueue` does. Without *traced*, a bare payload becomes bytes. A job may have
+        conditions of its own, as for `enqueue`, with *conditions*.
         """
         ops = self.queue.ops
         return (Admission(ops) if conditions else ops).item(job, injected if traced else None)
@@ -247,7 +256,8 @@ class InnerQueue:
         record_relayed(self.queue._place, waits)  # noqa: SLF001
 
     def report_outbox(self, views: Sequence[OutboxView]) -> Any:
-        """Keep reports on the outbox of the queue, and record them as metrics. One script each, within a second."""
+        """Keep reports on the outbox of the queue, and record them as metrics. One script each,
+        within a second."""
         for view in views:
             if not view.ended:
                 record_outbox(self.queue._place, view)  # noqa: SLF001
@@ -277,11 +287,14 @@ class InnerWorker:
         """Whether it has stopped because of a signal."""
         return bool(self.worker._signalled)  # noqa: SLF001
 
-    def declare_schedules(self, queue: Any, found: Iterable[tuple[str, tuple[Timing, str], NewJob[Any]]]) -> None:
+    def declare_schedules(
+        self, queue: Any, found: Iterable[tuple[str, tuple[Timing, str], NewJob[Any]]]
+    ) -> None:
         """Let the worker declare the schedules of a queue. Each has a task's path, its
         `recurrence`, and its job.
 
-        A schedule that the queue has of an earlier declaration, and that is not among these, is removed.
+        A schedule that the queue has of an earlier declaration, and that is not among these, is
+        removed.
         """
         made: Any = BaseTasks(queue)
         made._recurring += [Recurring(f"{PREFIX}{path}", *when, job) for path, when, job in found]  # noqa: SLF001
@@ -313,13 +326,18 @@ def operator_queue(inspector: AsyncInspector, name: str, **options: Any) -> Asyn
     return queue
 
 
-# -- arguments ------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 def check_names(
-    queue: object = "any", namespace: object = "headrace", *, job: object = None, worker: object = None
+    queue: object = "any",
+    namespace: object = "headrace",
+    *,
+    job: object = None,
+    worker: object = None,
 ) -> None:
-    """Refuse a name that the core would refuse. Raises `TypeError`, `ValueError`, or `ConfigurationError`."""
+    """Refuse a name that the core would refuse. Raises `TypeError`, `ValueError`, or
+    `ConfigurationError`."""
     Keys.of(queue, namespace)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - it checks them
     if job is not None:
         job_id(job)
@@ -328,12 +346,14 @@ def check_names(
 
 
 def check_choice(state: str, **chosen: Any) -> None:
-    """Refuse a choice that the list of this *state* does not have. Raises `TypeError` or `ValueError`."""
+    """Refuse a choice that the list of this *state* does not have. Raises `TypeError` or
+    `ValueError`."""
     Choice(**chosen).check(state)
 
 
 def told_apart(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Check the options of a queue. Return the headers, besides the kind, by which it then tells jobs apart."""
+    """Check the options of a queue. Return the headers, besides the kind, by which it then tells
+    jobs apart."""
     settings = QueueSettings(**options)
     names = [] if settings.terms is None else [*settings.terms.names]
     names += [one.key for one in settings.rates if one.key is not None]
@@ -349,7 +369,7 @@ def recurrence(every: object, cron: object, timezone: object, missed: object) ->
     return Timing.of(every, cron, timezone), missed_policy(missed)
 
 
-# -- processes ------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
 
 
 def log_lines(form: str) -> logging.Formatter:

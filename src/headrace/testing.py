@@ -37,7 +37,8 @@ from headrace.errors import RunLost, RunSuspended, Verdict
 
 __all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]
 POLL_S = 0.005  # seconds between two checks whether a queue is empty
-MOMENTS = ("asleep", "delayed", "leases", "limited", "resting", "ticks")  # keys of a queue whose scores are moments
+# keys of a queue whose scores are moments
+MOMENTS = ("asleep", "delayed", "leases", "limited", "resting", "ticks")
 EARLIER = """
 local rows = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 for i = 1, #rows, 2 do
@@ -95,7 +96,13 @@ def run(
     raised: list[BaseException] = []
     own = worker._own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     queues = [
-        Queue(name, url=url, namespace=worker.namespace, priorities=given.priorities, shards=given.shards)
+        Queue(
+            name,
+            url=url,
+            namespace=worker.namespace,
+            priorities=given.priorities,
+            shards=given.shards,
+        )
         for name, handler in worker.handlers.items()
         for given in [handler.queue_settings]
     ]
@@ -184,7 +191,9 @@ def _watched(
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, (Verdict, RunLost, RunSuspended, asyncio.CancelledError, GeneratorExit)):
+            if not isinstance(
+                error, (Verdict, RunLost, RunSuspended, asyncio.CancelledError, GeneratorExit)
+            ):
                 collect(error)
             raise
 
@@ -231,7 +240,11 @@ def _to_run(queues: Sequence[Queue], later: bool) -> int:
     others.
     """
     now = time.time()
-    ticks = sum(one.next_due <= now and not one.paused for queue in queues for one in queue.admin.schedules())
+    ticks = sum(
+        one.next_due <= now and not one.paused
+        for queue in queues
+        for one in queue.admin.schedules()
+    )
     out = 0
     for queue in () if later else queues:
         states = [*queue.admin.delayed(), *queue.admin.blocked()]
@@ -248,18 +261,24 @@ def _later(queues: Sequence[Queue]) -> str:
     first = min(states, key=lambda one: one.due or math.inf, default=None)
     if first is None or (first.due is not None and first.due <= now):
         return ""
-    when = "waits for a signal, or for other jobs" if first.due is None else f"is due in {first.due - now:,.0f} s"
+    when = (
+        "waits for a signal, or for other jobs"
+        if first.due is None
+        else f"is due in {first.due - now:,.0f} s"
+    )
     return (
         f"; job {first.job.id!r} of queue {first.job.queue!r} {when}: with until_empty=False a run ends without such "
         "jobs, headrace_travel(seconds) lets the time pass, and skip_sleeps=True ends each sleep at once"
     )
 
 
-def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0, skip_sleeps: bool = False) -> None:
+def run_until_empty(
+    worker: Worker, *queues: Queue, timeout: float = 10.0, skip_sleeps: bool = False
+) -> None:
     """Run *worker* until nothing is waiting, leased or delayed in *queues*.
 
-    With *skip_sleeps* each `job.sleep` is over at once. Raises `TimeoutError`, with the number of jobs left, after
-    *timeout* seconds, and any error that ended the worker.
+    With *skip_sleeps* each `job.sleep` is over at once. Raises `TimeoutError`, with the number of
+    jobs left, after *timeout* seconds, and any error that ended the worker.
     """
     deadline = time.monotonic() + timeout
     with _watched(worker, id, skip_sleeps=skip_sleeps), worker:
@@ -274,8 +293,8 @@ async def run_until_empty_async(
 ) -> None:
     """Run *worker* until nothing is waiting, leased or delayed in *queues*.
 
-    With *skip_sleeps* each `job.sleep` is over at once. Raises `TimeoutError`, with the number of jobs left, after
-    *timeout* seconds, and any error that ended the worker.
+    With *skip_sleeps* each `job.sleep` is over at once. Raises `TimeoutError`, with the number of
+    jobs left, after *timeout* seconds, and any error that ended the worker.
     """
     deadline = time.monotonic() + timeout
     with _watched(worker, id, skip_sleeps=skip_sleeps):

@@ -3,7 +3,8 @@ Extra `web`.
 
     from headrace.web import app
 
-    site = app("redis://localhost:6379/0", access=lambda request: "read")  # an ASGI application, to be mounted
+    # An ASGI application, to be mounted.
+    site = app("redis://localhost:6379/0", access=lambda request: "read")
 
 `wsgi(site)` is the same for WSGI.
 """

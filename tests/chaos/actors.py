@@ -1,4 +1,5 @@
-"""The processes of the chaos. They are producers, loops over a plain queue, and workers of both engines.
+"""The processes of the chaos. They are producers, loops over a plain queue, and workers of both
+engines.
 
 Each writes what it learns to a file outside Redis, a line per event, before it goes on:
 
@@ -9,7 +10,7 @@ Each writes what it learns to a file outside Redis, a line per event, before it 
     mov WHO ID                 about to reschedule
     due WHO ID VERDICT         what reschedule() said
     job WHO PAYLOAD ID TOKEN   handed out to a loop
-    run WHO PAYLOAD ID ATTEMPT handed to a handler, which does not know its token: the attempt is at most that
+    run WHO PAYLOAD ID ATTEMPT handed to a handler, which does not know its token
     ask WHO ID TOKEN           about to do what only the present holder may
     did WHO ID TOKEN VERDICT   the answer
     end WHO ID TOKEN VERDICT   what complete() said
@@ -17,11 +18,12 @@ Each writes what it learns to a file outside Redis, a line per event, before it 
     got WHO RUN ADDED          the receipt
     bag WHO RUN RESULT         what the last stage of a run says of its children
     not WHO PAYLOAD            a follow-up that did not come, for its call did not complete the job
-    dup WHO ID ADDED           the receipt of a job whose id is that of one that was put back for a minute
+    dup WHO ID ADDED           the receipt of a job with the id of one that was put back
     met WHO ID TOKEN           a job of the schedule was handed out
     bad WHO ERROR              it ended by an error that is none of the transport
 
-The ID of a job of a stage is STAGE|ID, that of its fan-out fan|ID, and that of a run as such run|ID.
+The ID of a job of a stage is STAGE|ID, that of its fan-out fan|ID, and that of a run as such
+run|ID.
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ ASIDE = 60.0  # seconds for which a job is put back that is enqueued again meanw
 CALM = "calm"  # a file beside the log: nothing more is to be produced
 PACE = 0.02  # seconds between two calls of a producer, or two jobs of a loop; half of it on average
 RUNS = 40  # jobs in the stages of the flow at which nobody starts more of them
-BACKLOG = 300  # waiting jobs at which producers pause, so that a slow machine has no more to do than a fast one
+# waiting jobs at which producers pause, so that a slow machine has no more to do than a fast one
+BACKLOG = 300
 GAVE_UP = 75  # the exit code of a process that saw no end of the faults
 LIFE = 300  # seconds after which a process ends whatever happens
 
@@ -117,8 +120,8 @@ class Actor:
     # -- producing ---------------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """Enqueue jobs alone and in batches, with and without ids, now or later, and some twice. Cancel and reschedule
-        some.
+        """Enqueue jobs alone and in batches, with and without ids, now or later, and some twice.
+        Cancel and reschedule some.
         """
         with_ids = self.orders.role == "producer with ids"
         with Queue(QUEUE, url=self.orders.url, **LEVELS) as queue:
@@ -155,9 +158,18 @@ class Actor:
             self.verdict("can", "off", name, queue.cancel, name)
         if self.late and self.dice.random() < 0.3:
             name = self.dice.choice(self.late)
-            self.verdict("mov", "due", name, queue.admin.reschedule, name, self.dice.choice([None, 0.0, 0.1, 1.0]))
+            self.verdict(
+                "mov",
+                "due",
+                name,
+                queue.admin.reschedule,
+                name,
+                self.dice.choice([None, 0.0, 0.1, 1.0]),
+            )
 
-    def verdict(self, ask: str, answer: str, name: str, call: Callable[..., bool], *args: Any) -> None:
+    def verdict(
+        self, ask: str, answer: str, name: str, call: Callable[..., bool], *args: Any
+    ) -> None:
         """Make a call and record its outcome."""
         self.write(f"{ask} {self.name} {name}")
         self.write(f"{answer} {self.name} {name} {int(call(*args))}")
@@ -167,14 +179,20 @@ class Actor:
         self.produced += 1
         payload = f"{self.name}-{self.produced}"
         chance = self.dice.random()
-        delay = 0.3 * self.dice.random() if chance < 0.1 else 3 * self.dice.random() if chance < 0.15 else None
+        delay = (
+            0.3 * self.dice.random()
+            if chance < 0.1
+            else 3 * self.dice.random()
+            if chance < 0.15
+            else None
+        )
         if delay is not None:
             self.late.append(payload)
         headers = {"h": "x"} if self.dice.random() < 0.2 else None
         level = self.dice.choice([0, 0, 1, 2])
         return NewJob(payload, payload if with_ids else None, headers, delay, level)
 
-    # -- a loop over a plain queue -------------------------------------------------------------------
+    # -- a loop over a plain queue -----------------------------------------------------------------
 
     def loop(self) -> None:
         """Lease and settle in every way there is."""
@@ -182,7 +200,12 @@ class Actor:
             while not self.over:
                 term = self.dice.choice([None, None, LEASE])
                 leases = queue.lease_many(self.dice.randint(1, 20), block=0.3, duration=term)
-                self.write(*(f"job {self.name} {x.job.payload.decode()} {x.job.id} {x.token}" for x in leases))
+                self.write(
+                    *(
+                        f"job {self.name} {x.job.payload.decode()} {x.job.id} {x.token}"
+                        for x in leases
+                    )
+                )
                 done: list[Lease] = []
                 self.enqueued(queue, f"{self.name}-k{self.dice.randrange(1 << 30)}")
                 for lease in leases:
@@ -252,20 +275,27 @@ class Actor:
         self.write(f"ask {what}")
         self.write(f"did {what} {int(call(*args))}")
 
-    # -- a queue with a rate and a schedule ---------------------------------------------------------
+    # -- a queue with a rate and a schedule --------------------------------------------------------
 
     def meter(self) -> None:
         """Produce a few more jobs than the rate admits, and lease them."""
-        with Queue(METERED, url=self.orders.url, lease=LEASE, rate=RATE, max_attempts=None) as queue:
+        with Queue(
+            METERED, url=self.orders.url, lease=LEASE, rate=RATE, max_attempts=None
+        ) as queue:
             calm = self.orders.log.parent / CALM
-            # As one that was killed has left it: to set it anew each time would put off its jobs again and again.
+            # As one that was killed has left it: to set it anew each time would put off its jobs
+            # again and again.
             ticking = (
-                None if self.dice.random() < 0.2 else any(found.name == "tick" for found in queue.admin.schedules())
+                None
+                if self.dice.random() < 0.2
+                else any(found.name == "tick" for found in queue.admin.schedules())
             )
             while not self.over:
                 wanted = not calm.exists()
                 if wanted is not ticking:
-                    queue.admin.schedule("tick", b"tick", every=EVERY) if wanted else queue.admin.unschedule("tick")
+                    queue.admin.schedule(
+                        "tick", b"tick", every=EVERY
+                    ) if wanted else queue.admin.unschedule("tick")
                     ticking = wanted
                 if wanted:
                     for _ in range(20 if queue.counts().waiting < 20 else 0):
@@ -273,15 +303,21 @@ class Actor:
                         self.enqueued(queue, f"{self.name}-m{self.produced}")
                 leases = queue.lease_many(self.dice.randint(1, 20), block=0.2)
                 for lease in leases:
-                    told = "met {0}" if lease.job.payload == b"tick" else f"job {{0}} {lease.job.payload.decode()}"
+                    told = (
+                        "met {0}"
+                        if lease.job.payload == b"tick"
+                        else f"job {{0}} {lease.job.payload.decode()}"
+                    )
                     self.write(f"{told.format(self.name)} {lease.job.id} {lease.token}")
                 for lease in leases:
                     if self.dice.random() < 0.2 and lease.job.payload != b"tick":
                         self.fenced(lease, lease.release)
                     else:
-                        self.write(f"end {self.name} {lease.job.id} {lease.token} {int(lease.complete())}")
+                        self.write(
+                            f"end {self.name} {lease.job.id} {lease.token} {int(lease.complete())}"
+                        )
 
-    # -- somebody who looks after it all -------------------------------------------------------------
+    # -- somebody who looks after it all -----------------------------------------------------------
 
     def operate(self) -> None:
         """End leases, fail workers, pause and resume, repair, and look."""
@@ -291,7 +327,11 @@ class Actor:
                 match self.dice.randrange(6):
                     case 0:
                         queue.admin.expire(
-                            *([] if self.dice.random() < 0.3 else [s.job.id for s in queue.admin.running()][:3])
+                            *(
+                                []
+                                if self.dice.random() < 0.3
+                                else [s.job.id for s in queue.admin.running()][:3]
+                            )
                         )
                     case 1:
                         living = queue.admin.workers()
@@ -310,19 +350,23 @@ class Actor:
                     case _:
                         sum(1 for _ in queue.admin.waiting())
 
-    # -- runs of the flow ----------------------------------------------------------------------------
+    # -- runs of the flow --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start runs, cancel some of them and some children, and redrive those that are only sick."""
+        """Start runs, cancel some of them and some children, and redrive those that are only
+        sick."""
         with ExitStack() as stack:
             flow = stack.enter_context(Flow(load.FLOW, url=self.orders.url, lookup=["who"]))
             load.declared(flow, LEASE)
             queues = {
-                name: stack.enter_context(Queue(f"{load.FLOW}/{name}", url=self.orders.url)) for name in load.STAGES
+                name: stack.enter_context(Queue(f"{load.FLOW}/{name}", url=self.orders.url))
+                for name in load.STAGES
             }
             while not self.over:
                 time.sleep(6 * PACE * self.dice.random())
-                while not self.over and sum(c.present - c.dead for c in flow.counts().values()) > RUNS:
+                while (
+                    not self.over and sum(c.present - c.dead for c in flow.counts().values()) > RUNS
+                ):
                     time.sleep(5 * PACE)
                     redrive(queues)
                 self.produced += 1
@@ -356,13 +400,27 @@ class Actor:
     def hand(self) -> None:
         """Lease from the stages without a worker, and settle in every way, some jobs twice."""
         with ExitStack() as stack:
-            flow = stack.enter_context(Flow(load.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6))
+            flow = stack.enter_context(
+                Flow(load.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6)
+            )
             load.declared(flow, LEASE)
-            options: Any = {"url": self.orders.url, "lease": LEASE, "dead_limit": 10**6, "max_attempts": None}
-            queues = [stack.enter_context(Queue(f"{load.FLOW}/{name}", **options)) for name in load.STAGES]
+            options: Any = {
+                "url": self.orders.url,
+                "lease": LEASE,
+                "dead_limit": 10**6,
+                "max_attempts": None,
+            }
+            queues = [
+                stack.enter_context(Queue(f"{load.FLOW}/{name}", **options)) for name in load.STAGES
+            ]
             while not self.over:
                 leases = self.dice.choice(queues).lease_many(self.dice.randint(1, 4), block=0.05)
-                self.write(*(f"job {self.name} {x.job.payload.decode()} {load.named(x.job)} {x.token}" for x in leases))
+                self.write(
+                    *(
+                        f"job {self.name} {x.job.payload.decode()} {load.named(x.job)} {x.token}"
+                        for x in leases
+                    )
+                )
                 for lease in leases:
                     time.sleep(PACE * self.dice.random())
                     if self.dice.random() < 2 * self.orders.dawdle:
@@ -395,10 +453,15 @@ class Actor:
             self.write(f"bag {self.name} {job.id} {outcome.decode().replace(' ', '')}")
         return outcome
 
-    # -- workers -------------------------------------------------------------------------------------
+    # -- workers -----------------------------------------------------------------------------------
 
     def saw(self, jobs: Sequence[Job]) -> None:
-        self.write(*(f"run {self.name} {job.payload.decode()} {load.named(job)} {job.attempt}" for job in jobs))
+        self.write(
+            *(
+                f"run {self.name} {job.payload.decode()} {load.named(job)} {job.attempt}"
+                for job in jobs
+            )
+        )
 
     def judged(self) -> None:
         """Let a handler fail now and then."""
@@ -442,7 +505,8 @@ class Actor:
         self.judged()
 
     def work(self) -> None:
-        """Run a worker with threads or an event loop, with single jobs or batches. Some serve the flow too."""
+        """Run a worker with threads or an event loop, with single jobs or batches. Some serve the
+        flow too."""
         options: Any = {"lease": LEASE, "retry": Retry(wait=0.05), "dead_limit": 10**6}
         threads = self.orders.role.endswith("threads")
         kind: Any = Worker if threads else AsyncWorker
@@ -467,7 +531,11 @@ def redrive(queues: dict[str, Queue]) -> int:
     """Redrive the jobs that were meant to die once, and return their number."""
     number = 0
     for queue in queues.values():
-        names = [letter.job.id for letter in queue.admin.dead() if load.Plan.of(letter.job.id).kind == "sick"]
+        names = [
+            letter.job.id
+            for letter in queue.admin.dead()
+            if load.Plan.of(letter.job.id).kind == "sick"
+        ]
         number += queue.admin.redrive(*names) if names else 0
     return number
 
@@ -500,8 +568,9 @@ def outlive_nobody() -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     if sys.platform == "linux":
-        # A suspended process watches nothing. The kernel kills it when the fork server ends; which does so with the
-        # tests only if we, its children, don't hold the other end of the pipe that tells it.
+        # A suspended process watches nothing. The kernel kills it when the fork server ends; which
+        # does so with the tests only if we, its children, don't hold the other end of the pipe that
+        # tells it.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         with suppress(AttributeError, OSError):
             os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
@@ -522,7 +591,8 @@ def run(orders: Orders) -> None:
     try:
         ROLES[orders.role](actor)
     except (exceptions.ConnectionError, exceptions.TimeoutError, OSError, LeasesLeft):
-        sys.exit(GAVE_UP)  # faults for longer than it tries, or than a stop waits; nothing may be lost by that
+        # faults for longer than it tries, or than a stop waits; nothing may be lost by that
+        sys.exit(GAVE_UP)
     except BaseException as error:
         actor.write(f"bad {actor.name} {error!r:.300}".replace("\n", " "))
         raise

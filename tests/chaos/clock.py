@@ -79,12 +79,23 @@ class Clock:
         library, shared = self.folder / "clock.so", self.folder / "clock"
         (self.folder / "clock.c").write_text(SOURCE)
         self.jump(0.0)
-        command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(self.folder / "clock.c"), "-ldl"]
+        command = [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-o",
+            str(library),
+            str(self.folder / "clock.c"),
+            "-ldl",
+        ]
         subprocess.run(command, check=True, capture_output=True)
         return {"LD_PRELOAD": str(library), "HEADRACE_CLOCK": str(shared)}
 
     def jump(self, seconds: float) -> None:
         self.ahead += seconds
         self.furthest = max(self.furthest, self.ahead)
-        with (self.folder / "clock").open("r+b" if (self.folder / "clock").exists() else "wb") as shared:
+        with (self.folder / "clock").open(
+            "r+b" if (self.folder / "clock").exists() else "wb"
+        ) as shared:
             shared.write(struct.pack("q", int(1000 * self.ahead)))

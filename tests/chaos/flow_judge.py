@@ -2,7 +2,7 @@
 
 Complaints, besides those of the judge:
 
-    astray     a job of a run that goes on is in no queue, or waits for more or fewer children than there are
+    astray     a job of a run that goes on is in no queue, or waits for a wrong number of children
     orphan     a child goes on though its run was cancelled
     join       the last stage saw other children than there were, or ran not once
     end        a run ended otherwise than it was made to
@@ -22,7 +22,8 @@ from tests.chaos.flow_load import FLOW, STAGES, Plan, value
 
 BASE = f"headrace:{{{FLOW}}}:{FLOW}"
 
-# One instant: what runs know against what is in the queues. Answers {kind, what}..., and the runs by state.
+# One instant: what runs know against what is in the queues. Answers {kind, what}..., and the runs
+# by state.
 RUNS = """
 local wrong, states = {}, {}
 local function say(kind, what) if #wrong < 20 then wrong[#wrong + 1] = {kind, what} end end
@@ -71,7 +72,8 @@ def sick(name: str) -> bool:
 
 
 def created_again(name: str) -> bool:
-    """Tell whether a job may be another of the same name with new tokens. That is a child of such a run."""
+    """Tell whether a job may be another of the same name with new tokens. That is a child of such a
+    run."""
     return sick(name) and "/" in name
 
 
@@ -82,10 +84,11 @@ class Runs:
     client: redis.Redis
     complain: Callable[[str, str], None]
     begun: dict[str, bool] = field(factory=dict)  # whether its starter was told that it is there
-    asked: Counter[str] = field(factory=Counter)  # by name: how often somebody was about to cancel it
+    # by name: how often somebody was about to cancel it
+    asked: Counter[str] = field(factory=Counter)
     states: dict[str, int] = field(factory=dict)
 
-    # -- the log -------------------------------------------------------------------------------------
+    # -- the log -----------------------------------------------------------------------------------
 
     def take(self, kind: str, rest: list[str]) -> None:
         """Take one line of the log."""
@@ -114,24 +117,27 @@ class Runs:
             self.complain("join", f"{name}: {result}, and it goes on")
         for number, one in kept.items():
             child = f"{name}/1/{number}"
-            by_hand = one is None and plan.ends(child) == "weigh"  # completed by one who knows nothing of flows
+            # completed by one who knows nothing of flows
+            by_hand = one is None and plan.ends(child) == "weigh"
             if not by_hand and one != value(child.encode()).decode():
                 self.complain("join", f"{name}: {child} has {one!r}")
 
-    # -- the server ------------------------------------------------------------------------------------
+    # -- the server --------------------------------------------------------------------------------
 
     def sampled(self, reply: Any) -> None:
         """Take the answer of RUNS."""
         wrong, states = reply
         for kind, what in wrong:
             self.complain(kind.decode(), what.decode())
-        self.states = {state.decode(): number for state, number in zip(states[::2], states[1::2], strict=True)}
+        self.states = {
+            state.decode(): number for state, number in zip(states[::2], states[1::2], strict=True)
+        }
 
     def finish(
         self, won: Mapping[str, int], gone: Mapping[str, int], dead: Counter[str], told: Mapping[str, list[bool]]
     ) -> None:  # fmt: skip
-        """Judge by name. The arguments are the completed, cancelled and dead jobs, and the answers of the calls that
-        cancelled.
+        """Judge by name. The arguments are the completed, cancelled and dead jobs, and the answers
+        of the calls that cancelled.
         """
         for name, acked in self.begun.items():
             found: Any = self.client.hgetall(f"{BASE}:flow:{name}")
@@ -160,14 +166,28 @@ class Runs:
         plan, state, clear = Plan.of(name), run["state"], "sick" not in name
         children = [f"{name}/1/{number}" for number in range(plan.children)]
         asked = self.asked[f"run|{name}"]
-        if (state == "cancelled") < any(told) or (state == "cancelled") > (any(told) or asked > len(told)):
-            self.complain("claimed", f"{name} is {state}, who cancelled it were told {told} of {asked}")
-        marks = ", ".join(f"{what} {at}" for what, at in sorted(run.items()) if what.startswith("at:"))
+        if (state == "cancelled") < any(told) or (state == "cancelled") > (
+            any(told) or asked > len(told)
+        ):
+            self.complain(
+                "claimed", f"{name} is {state}, who cancelled it were told {told} of {asked}"
+            )
+        marks = ", ".join(
+            f"{what} {at}" for what, at in sorted(run.items()) if what.startswith("at:")
+        )
         started = bool(won.get(f"fan|{name}"))
-        failures = [c for c in children if any(gone.get(f"{s}|{c}") or dead[f"{s}|{c}"] for s in ("pack", "weigh"))]
+        failures = [
+            c
+            for c in children
+            if any(gone.get(f"{s}|{c}") or dead[f"{s}|{c}"] for s in ("pack", "weigh"))
+        ]
         if state != "cancelled":
             doomed = plan.kind == "dead" and plan.where in ("pick", "bill")
-            expected = "failed" if clear and (doomed or (failures and plan.failed != "continue")) else "completed"
+            expected = (
+                "failed"
+                if clear and (doomed or (failures and plan.failed != "continue"))
+                else "completed"
+            )
             if state != expected or (clear and plan.kind == "dead" and not (doomed or failures)):
                 self.complain("end", f"{name} is {state}, not {expected}: {marks}")
         # Each step once: the fan-out, what each child went through, the join, and the end.
@@ -176,10 +196,14 @@ class Runs:
                 how, last, *_ = [*run.get(f"at:{child}", "").split(" "), "", ""]
                 # One that is to be cancelled, and is completed before, goes nowhere.
                 ends = won.get(f"{last}|{child}", 0)
-                ends += sum(gone.get(f"{s}|{child}", 0) + dead[f"{s}|{child}"] for s in ("pack", "weigh"))
+                ends += sum(
+                    gone.get(f"{s}|{child}", 0) + dead[f"{s}|{child}"] for s in ("pack", "weigh")
+                )
                 if ends != started or (how == "done" and last != plan.ends(child)):
                     self.complain("end", f"{child} of {name} ended {ends} times: {marks}")
-            ends = won.get(f"bill|{name}", 0) + sum(gone.get(f"{s}|{name}", 0) + dead[f"{s}|{name}"] for s in STAGES)
+            ends = won.get(f"bill|{name}", 0) + sum(
+                gone.get(f"{s}|{name}", 0) + dead[f"{s}|{name}"] for s in STAGES
+            )
             if ends != 1:
                 self.complain("end", f"{name} is {state} and ended {ends} times: {marks}")
         if state == "completed":
@@ -191,7 +215,8 @@ class Runs:
                 self.complain("join", f"{name}: failed {failed}, and these did: {failures}")
 
     def leftovers(self, keys: list[str]) -> None:
-        """Check the remaining keys. Runs are kept for a while, and an empty stage keeps the keys of an empty queue."""
+        """Check the remaining keys. Runs are kept for a while, and an empty stage keeps the keys of
+        an empty queue."""
         for key in keys:
             part = key.removeprefix(BASE)
             lasting = part.startswith((":flow:", ":lane:")) and self.client.pttl(key) < 0

@@ -25,7 +25,8 @@ class Plan:
     """The course of a run, and its parts."""
 
     kind: str
-    """well: nothing dies · sick: a job dies once, until it is redriven · dead: it dies whenever it runs."""
+    """well: nothing dies · sick: a job dies once, until it is redriven · dead: it dies whenever it
+    runs."""
     failed: str
     """What the failure of a child means."""
     children: int
@@ -43,7 +44,12 @@ class Plan:
         """Draw any plan."""
         kind = dice.choices(["well", "sick", "dead"], [6, 2, 2])[0]
         least = 0 if kind == "well" else 1
-        return cls(kind, dice.choice(["fail", "continue", "cancel"]), dice.randint(least, 5), dice.choice(STAGES))
+        return cls(
+            kind,
+            dice.choice(["fail", "continue", "cancel"]),
+            dice.randint(least, 5),
+            dice.choice(STAGES),
+        )
 
     def name(self, who: str, number: int) -> str:
         """Return an id that tells the plan."""
@@ -55,7 +61,9 @@ class Plan:
 
     def doomed(self, stage: str, name: str) -> bool:
         """Tell whether a job is to die in a stage."""
-        return self.kind != "well" and stage == self.where and ("/" not in name or name.endswith("/0"))
+        return (
+            self.kind != "well" and stage == self.where and ("/" not in name or name.endswith("/0"))
+        )
 
 
 def value(payload: bytes) -> bytes:
@@ -83,14 +91,23 @@ def step(
         some = [NewJob(f"{job.id}/1/{i}", delay=0.2 if i == 3 else None) for i in every]
         return FanOut(some, failed=plan.failed, result=b"picked")
     if stage == "bill":
-        kept = {name: None if result is None else result.decode() for name, result in children.items()}
+        kept = {
+            name: None if result is None else result.decode() for name, result in children.items()
+        }
         return json.dumps([kept, sorted(failed)]).encode()
-    return None if stage == "pack" and plan.ends(job.id) == "weigh" else Next(None, value(job.payload))
+    return (
+        None if stage == "pack" and plan.ends(job.id) == "weigh" else Next(None, value(job.payload))
+    )
 
 
 def declared(flow: Flow | AsyncFlow, lease: float) -> dict[str, Any]:
     """Declare the stages and return the decorators for their handlers."""
-    options: Any = {"lease": lease, "concurrency": 2, "retry": Retry(wait=0.05), "max_attempts": None}
+    options: Any = {
+        "lease": lease,
+        "concurrency": 2,
+        "retry": Retry(wait=0.05),
+        "max_attempts": None,
+    }
     return {
         "pick": flow.stage("pick", next="bill", children="pack", **options),
         "pack": flow.stage("pack", next="weigh", **options),

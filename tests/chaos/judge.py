@@ -1,4 +1,5 @@
-"""The judge of the storm. It reads the log of the processes and the server, and never uses the library.
+"""The judge of the storm. It reads the log of the processes and the server, and never uses the
+library.
 
 Complaints, by kind:
 
@@ -47,7 +48,8 @@ RESERVED = {"parked", "parked:s", "parked:1", "parked:2", "idle", "limited", "be
 WAKES = 16  # tokens in the wake stream at most
 SAMPLES = 25  # samples, and completions, after which what rang should have been handed out
 
-# One instant: every index against every other. Answers {kind, what}..., and what rang and is not handed out.
+# One instant: every index against every other. Answers {kind, what}..., and what rang and is not
+# handed out.
 SAMPLE = """
 local function key(part) return KEYS[1] .. part end
 local wrong = {}
@@ -142,22 +144,28 @@ class Judge:
     tried: set[str] = field(factory=set)
     acked: dict[str, str] = field(factory=dict)  # payloads by id
     added: Counter[str] = field(factory=Counter)  # by payload
-    ids: dict[str, set[str]] = field(factory=lambda: defaultdict(set))  # by payload, as anybody was told
-    handed: dict[str, set[tuple[str, int]]] = field(factory=lambda: defaultdict(set))  # by id: who, token
-    blind: set[str] = field(factory=set)  # ids that went to a handler, which can't say whether it won
+    # by payload, as anybody was told
+    ids: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    # by id: who, token
+    handed: dict[str, set[tuple[str, int]]] = field(factory=lambda: defaultdict(set))
+    # ids that went to a handler, which can't say whether it won
+    blind: set[str] = field(factory=set)
     newest: dict[str, int] = field(factory=dict)  # by id: a token that was handed out
     stale: set[tuple[str, str, int]] = field(factory=set)
     heard: dict[tuple[str, str, int], bool] = field(factory=dict)  # by who, id, token
     winners: dict[str, str] = field(factory=dict)  # by id
-    asked: dict[tuple[str, str], bool] = field(factory=dict)  # by who, id: whether it had ended before he asked
-    cancels: dict[str, list[bool]] = field(factory=lambda: defaultdict(list))  # by id: what was heard
+    # by who, id: whether it had ended before he asked
+    asked: dict[tuple[str, str], bool] = field(factory=dict)
+    # by id: what was heard
+    cancels: dict[str, list[bool]] = field(factory=lambda: defaultdict(list))
     refused: set[str] = field(factory=set)  # payloads of follow-ups that must not come
     metered: bool = True  # whether the clock of the server tells how many jobs came in a second
     runs: Runs = field(init=False)
     seen: Counter[str] = field(factory=Counter)  # kinds of lines
     last: Counts = field(factory=Counts)  # that were sampled
     _at: int = 0
-    _rung: dict[bytes, tuple[int, int]] = field(factory=dict)  # samples, and the completions at the first
+    # samples, and the completions at the first
+    _rung: dict[bytes, tuple[int, int]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.runs = Runs(self.client, self.complain)
@@ -166,7 +174,7 @@ class Judge:
         if what not in self.complaints[kind][:20]:
             self.complaints[kind].append(what)
 
-    # -- the log -------------------------------------------------------------------------------------
+    # -- the log -----------------------------------------------------------------------------------
 
     def read(self) -> None:
         """Read the new lines of the log."""
@@ -239,11 +247,16 @@ class Judge:
     def answered(self, kind: str, who: str, name: str, *, done: bool) -> None:
         """Record that a process cancelled or rescheduled a job."""
         if done and self.asked[who, name] and not sick(name):
-            self.complain("ghost", f"{who} was told that he did ({kind}) what came after the end of {name}")
+            self.complain(
+                "ghost", f"{who} was told that he did ({kind}) what came after the end of {name}"
+            )
         if kind == "off":
             self.cancels[name].append(done)
             if done and name in self.winners and not sick(name):
-                self.complain("double", f"{name}: {self.winners[name]} was told he completed it, {who} he cancelled it")
+                self.complain(
+                    "double",
+                    f"{name}: {self.winners[name]} was told he completed it, {who} he cancelled it",
+                )
 
     def told(self, kind: str, who: str, name: str, token: int, *, won: bool) -> None:
         """Record that a process settles a job."""
@@ -252,7 +265,9 @@ class Judge:
                 self.stale.add((who, name, token))
         elif kind == "did":
             if won and (who, name, token) in self.stale:
-                self.complain("fence", f"{who} held {name} by {token}, which is stale, and was obeyed")
+                self.complain(
+                    "fence", f"{who} held {name} by {token}, which is stale, and was obeyed"
+                )
         else:
             if won and (name in self.winners or any(self.cancels[name])) and not sick(name):
                 self.complain(
@@ -276,14 +291,16 @@ class Judge:
         if len(self.ids[payload]) > 1:
             self.complain("twice", f"{payload}: {sorted(self.ids[payload])}")
 
-    # -- the server ------------------------------------------------------------------------------------
+    # -- the server --------------------------------------------------------------------------------
 
     def sample(self, queue: Queue) -> Counts:
         """Look at one instant of the server, and at the log up to it."""
         op = queue.ops.counts()
         pipe = self.client.pipeline(transaction=True)
         for prefix in PREFIXES:
-            pipe.execute_command(*evolve(op, keys=[prefix + key.removeprefix(PREFIX) for key in op.keys]).wire())
+            pipe.execute_command(
+                *evolve(op, keys=[prefix + key.removeprefix(PREFIX) for key in op.keys]).wire()
+            )
             pipe.eval(SAMPLE, 1, prefix, WAKES)
         pipe.eval(RUNS, 1, BASE)
         pipe.eval(ENDS, 0)
@@ -320,7 +337,10 @@ class Judge:
             samples, since = before.get(entry, (0, completed))
             self._rung[entry] = samples + 1, since
             if samples >= SAMPLES and completed - since >= SAMPLES:
-                self.complain("unheard", f"{entry!r}: rang {samples} samples ago, {completed - since} completed since")
+                self.complain(
+                    "unheard",
+                    f"{entry!r}: rang {samples} samples ago, {completed - since} completed since",
+                )
 
     def finish(self, queue: Queue, *others: Queue) -> None:
         """Judge when all is quiet. *others* have no dead letters."""
@@ -328,11 +348,14 @@ class Judge:
         letters = [(state.job.id, state.job.payload.decode()) for state in queue.admin.dead()]
         won, gone = self._hash("won"), self._hash("gone")
         self.verdicts(won, gone)
-        self.runs.finish(*(_staged(each) for each in (won, gone, self.dead_in_stages())), self.cancels)
+        self.runs.finish(
+            *(_staged(each) for each in (won, gone, self.dead_in_stages())), self.cancels
+        )
         won, gone = _staged(won, False), _staged(gone, False)
         fate = Fate(won, gone, dict(letters), len(letters), _summed([queue, *others]))
         for payload, times in self.added.items():
-            if times != 1:  # payloads are one producer's, and so are their ids: one of its calls added the job
+            # payloads are one producer's, and so are their ids: one of its calls added the job
+            if times != 1:
                 self.complain("twice", f"{payload}: added {times} times")
         for name, payload in self.acked.items():
             if not (name in fate.won or name in fate.gone or name in fate.dead):
@@ -341,16 +364,24 @@ class Judge:
             self.known(payload, name)
         told = {name for names in self.ids.values() for name in names}
         for name in fate.won.keys() | fate.gone.keys():
-            if name not in told and name not in self.tried:  # of some ids nobody was told: they are payloads
+            # of some ids nobody was told: they are payloads
+            if name not in told and name not in self.tried:
                 self.complain("phantom", f"{name} was completed or cancelled, and nobody knows it")
-        for name, times in (Counter(fate.won) + Counter(fate.gone) + Counter(name for name, _ in letters)).items():
+        for name, times in (
+            Counter(fate.won) + Counter(fate.gone) + Counter(name for name, _ in letters)
+        ).items():
             if times > 1:
                 self.complain("double", f"{name}: {times} ends")
         all_ended = len(fate.won) + len(fate.gone) + len(fate.dead)
         if fate.counts != Counts(
-            enqueued=all_ended, completed=len(fate.won), cancelled=len(fate.gone), dead=len(fate.dead)
+            enqueued=all_ended,
+            completed=len(fate.won),
+            cancelled=len(fate.gone),
+            dead=len(fate.dead),
         ):
-            self.complain("law", f"{fate.counts} of {len(fate.won)}, {len(fate.gone)}, {len(fate.dead)}")
+            self.complain(
+                "law", f"{fate.counts} of {len(fate.won)}, {len(fate.gone)}, {len(fate.dead)}"
+            )
         self.leftovers()
 
     def _hash(self, name: str) -> dict[str, int]:
@@ -385,13 +416,15 @@ class Judge:
                 self.complain("denied", f"{name}: completed, and its holders were told {heard}")
 
     def leftovers(self) -> None:
-        """Check the keys of an empty queue. It keeps its stream and group, counters, a few wake tokens and dead
-        letters. Records expire.
+        """Check the keys of an empty queue. It keeps its stream and group, counters, a few wake
+        tokens and dead letters. Records expire.
         """
         keys = [key.decode() for key in self.client.scan_iter(count=1000)]
         self.runs.leftovers([key for key in keys if key.startswith(BASE)])
         for key in keys:
-            part = key.removeprefix(next((prefix for prefix in PREFIXES if key.startswith(prefix)), ""))
+            part = key.removeprefix(
+                next((prefix for prefix in PREFIXES if key.startswith(prefix)), "")
+            )
             if part.startswith("lane:") or part == "cancels":
                 if self.client.pttl(key) < 0:
                     self.complain("left", f"{part} does not expire")
@@ -420,12 +453,16 @@ class Judge:
         for level in (1, 2):
             if self.client.xlen(f"{prefix}jobs:{level}"):
                 self.complain("left", f"{prefix}jobs:{level}")
-        names = {row["name"].decode() for row in self.client.xinfo_consumers(prefix + "jobs", "workers")}
+        names = {
+            row["name"].decode() for row in self.client.xinfo_consumers(prefix + "jobs", "workers")
+        }
         for name in names - RESERVED:
             self.complain("left", f"{prefix} consumer {name}")
 
     def report(self) -> str:
-        return os.linesep.join(f"{kind}: {what}" for kind, all_of in self.complaints.items() for what in all_of[:20])
+        return os.linesep.join(
+            f"{kind}: {what}" for kind, all_of in self.complaints.items() for what in all_of[:20]
+        )
 
 
 def _summed(queues: Sequence[Queue]) -> Counts:

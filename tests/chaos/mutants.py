@@ -1,5 +1,5 @@
-"""Scripts that are changed inside the processes of the harness. The server counts their decisions, and bugs are
-planted.
+"""Scripts that are changed inside the processes of the harness. The server counts their decisions,
+and bugs are planted.
 """
 
 from __future__ import annotations
@@ -13,21 +13,35 @@ from tests.support.planted import EVERYBODY, ROOMS, UNWOKEN, Edit, planted
 PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
 FLOW = ["runs", "hand", "flow threads", "flow tasks"]
 DAWDLE = 0.01  # of so many jobs, a loop takes longer than its lease
-CAST = ["producer", "producer with ids", "loop", "loop", "batches", "operator", "metered", "metered", *FLOW]
+CAST = [
+    "producer",
+    "producer with ids",
+    "loop",
+    "loop",
+    "batches",
+    "operator",
+    "metered",
+    "metered",
+    *FLOW,
+]
 
-# Every script that decides an end counts it by id: killing the caller can't hide that a job was completed twice. A
-# name of a stage's job is preceded by the stage's.
+# Every script that decides an end counts it by id: killing the caller can't hide that a job was
+# completed twice. A name of a stage's job is preceded by the stage's.
 _NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
 _COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
-_TO_OTHERS = "if how.to then park_at(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end"
+_TO_OTHERS = (
+    "if how.to then park_at(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end"
+)
 _GRANTED = "redis.call('HINCRBY', 'chaos:granted', string.format('%.0f', math.floor(now / 1000)), #entries)"
 _JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      histories.note(q, 'completed', parent, "
 _MOVED = (
-    "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    histories.note(q, 'completed', id, more)\n    return 1\n"
+    "    redis.call('HINCRBY', q.stats, 'completed', 1)\n"
+    "    histories.note(q, 'completed', id, more)\n    return 1\n"
 )
 _CHILDLESS = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    more.fields = "
 _GONE_ON = (
-    "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    histories.note(q, 'completed', id, more)\n    if what"
+    "    redis.call('HINCRBY', q.stats, 'completed', 1)\n"
+    "    histories.note(q, 'completed', id, more)\n    if what"
 )
 _FANNED = "  local which, list, pending, created = "
 
@@ -58,7 +72,11 @@ if won ~= 0 then redis""",
         f"pace.spend(q.rates, limits, exact, #entries)\nif #limits > 0 then {_GRANTED} end\n",
     ),
     *(
-        (script, "if gone == 1 then\n", f"if gone == 1 then {_NAMED % ('q.jobs', 'id')} {_COUNT % ('gone', 'named')}\n")
+        (
+            script,
+            "if gone == 1 then\n",
+            f"if gone == 1 then {_NAMED % ('q.jobs', 'id')} {_COUNT % ('gone', 'named')}\n",
+        )
         for script in ("cancel", "flow_advance")
     ),
     ("flow_advance", _JOINED, _COUNT % ("won", "at.stage .. '|' .. parent") + _JOINED),
@@ -79,18 +97,22 @@ class Mutant:
     dawdle: float = DAWDLE
 
 
-LOOPS = ["producer", "producer with ids", *["loop"] * 5]  # it is loops that tell what they asked for as holders
+# it is loops that tell what they asked for as holders
+LOOPS = ["producer", "producer with ids", *["loop"] * 5]
 OFTEN = 0.1  # so that their leases expire, and others have the jobs, when they settle them
 LATE = [*["producer with ids"] * 3, "loop"]  # and producers that cancel and reschedule
 HELD = [*["producer with ids"] * 3, *["loop"] * 4]  # and cancel what these hold
 OPERATED = ["producer", "producer with ids", "loop", "loop", *["operator"] * 4]
 METERED = ["metered"] * 3
-WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batches"]  # and workers that are found dead
+# and workers that are found dead
+WORKERS = ["producer", "producer with ids", "threads", "threads", "tasks", "batches"]
 
 
 def unfenced(script: str) -> Mutant:
     """Return an edit that removes the check of the owner."""
-    return Mutant([(script, " = held_by(jobs, worker, entries, counts)", " = entries")], "fence", LOOPS, OFTEN)
+    return Mutant(
+        [(script, " = held_by(jobs, worker, entries, counts)", " = entries")], "fence", LOOPS, OFTEN
+    )
 
 
 MUTANTS = {
@@ -109,16 +131,23 @@ MUTANTS = {
         WORKERS,
     ),
     "no record of calls": Mutant(
-        [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")], "twice"
+        [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")],
+        "twice",
     ),
-    "an entry that woke a reader is not adopted": Mutant([("lease", "  q.front('idle')\n", ""), UNWOKEN], "unheard"),
+    "an entry that woke a reader is not adopted": Mutant(
+        [("lease", "  q.front('idle')\n", ""), UNWOKEN], "unheard"
+    ),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
             ("cancel", "redis.pcall('XACK', q.jobs, 'workers', entry)", "0"),
             ("complete", "if worker == '' and results", "if false and results"),
             ("complete", "redis.call('XACK', q.jobs, 'workers', unpack(names)) == #names", "false"),
-            ("complete", "number = number + gone[i]", "gone[i] = redis.call('XACK', q.jobs, 'workers', names[i])"),
+            (
+                "complete",
+                "number = number + gone[i]",
+                "gone[i] = redis.call('XACK', q.jobs, 'workers', names[i])",
+            ),
             ("complete", "gone[1] = number", "gone[1] = leased and 1 or 0"),
         ],
         "double",
@@ -132,13 +161,23 @@ MUTANTS = {
         [("*", "jobs, 'workers', '0', 'MKSTREAM'", "jobs, 'workers', '$', 'MKSTREAM'")], "stranded"
     ),
     "cancelling leaves what is delayed": Mutant(
-        [("cancel", "number = redis.call('ZREM', q.delayed, unpack(ids))", "number = 1")], "law", LATE
+        [("cancel", "number = redis.call('ZREM', q.delayed, unpack(ids))", "number = 1")],
+        "law",
+        LATE,
     ),
     "a turn that comes forgets the id": Mutant(
-        [("*", "if not registered or registered == names[i] then", "if not had[i] then")], "index", WORKERS
+        [("*", "if not registered or registered == names[i] then", "if not had[i] then")],
+        "index",
+        WORKERS,
     ),
     "promotion forgets releases": Mutant(
-        [("*", "redis.call('EXISTS', q.released) == 1 and redis.call('HMGET', q.released, unpack(names)) or {}", "{}")],
+        [
+            (
+                "*",
+                "redis.call('EXISTS', q.released) == 1 and redis.call('HMGET', q.released, unpack(names)) or {}",
+                "{}",
+            )
+        ],
         "index",
         WORKERS,
     ),
@@ -166,19 +205,31 @@ MUTANTS = {
     ),
     "the join comes a child early": Mutant(
         [
-            ("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > 1 then"),
+            (
+                "flow_advance",
+                "'pending:' .. parent, -1) > 0 then",
+                "'pending:' .. parent, -1) > 1 then",
+            ),
             ("flow_advance", "if tonumber(get(run, 'pending', parent)) > 0 then return end", ""),
         ],
         "join",
         FLOW,
     ),
     "nobody hears of a death": Mutant(
-        [("*", "set_mark(flows, id, what, nonce)\nend", "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend")],
+        [
+            (
+                "*",
+                "set_mark(flows, id, what, nonce)\nend",
+                "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend",
+            )
+        ],
         "astray",
         FLOW,
     ),
     "a run is cancelled without its children": Mutant(
-        [("flow_advance", "if how == 'blocked' then parents.cancel_children(run, id) end", "")], "orphan", FLOW
+        [("flow_advance", "if how == 'blocked' then parents.cancel_children(run, id) end", "")],
+        "orphan",
+        FLOW,
     ),
     "a retry forgets the id": Mutant(
         [("retry", "if ours then redis.call('HSET', ids, id, 'delayed') end", "")], "index", LOOPS
@@ -222,7 +273,13 @@ end""",
         [("complete", "if reply[job.of] == 1 then", "if true then")], "loser", LOOPS
     ),
     "an id that lives is free": Mutant(
-        [("enqueue", "if q.later then return q.later.taken[id] end", "if q.later then return false end")],
+        [
+            (
+                "enqueue",
+                "if q.later then return q.later.taken[id] end",
+                "if q.later then return false end",
+            )
+        ],
         "twice",
         LOOPS,
     ),

@@ -1,4 +1,5 @@
-"""A proxy that breaks connections at random. It swallows replies, cuts requests, or delivers them late."""
+"""A proxy that breaks connections at random. It swallows replies, cuts requests, or delivers them
+late."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Proxy:
     cut: float = 0.0
     """Of so many requests, only the first half arrives, and the connection ends."""
     late: float = 0.0
-    """Of so many requests, the connection ends, and the server gets them later all the same: after another try."""
+    """Of so many requests, the connection ends, and the server gets them later all the same: after
+    another try."""
     port: int = 0
     swallowed: int = 0
     delivered: int = 0

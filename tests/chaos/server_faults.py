@@ -1,5 +1,5 @@
-"""Faults of a storm's server besides its death. Each function begins one, and returns a function that ends it if it
-lasts.
+"""Faults of a storm's server besides its death. Each function begins one, and returns a function
+that ends it if it lasts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 End = Callable[[], object]
 LASTS = 1.5  # seconds that a fault lasts at most, if it does
-QUICK = ["--repl-diskless-sync-delay", "0"]  # a primary waits for more replicas, by default five seconds
+# a primary waits for more replicas, by default five seconds
+QUICK = ["--repl-diskless-sync-delay", "0"]
 
 
 def full(storm: Storm) -> End:
@@ -62,7 +63,8 @@ def frozen(storm: Storm) -> None:
 
 
 def jumped(storm: Storm) -> None:
-    """Move the server's clock back, or forward by more than it went back, so that its times come soon."""
+    """Move the server's clock back, or forward by more than it went back, so that its times come
+    soon."""
     behind = storm.clock.ahead < storm.clock.furthest
     far = storm.dice.choice([2.0, 5.0, 30.0])
     back = not behind and storm.dice.random() < 0.5
@@ -71,15 +73,27 @@ def jumped(storm: Storm) -> None:
 
 
 def promoted(storm: Storm) -> None:
-    """Let a replica take over properly. It has all acknowledged writes, and the former primary is gone."""
+    """Let a replica take over properly. It has all acknowledged writes, and the former primary is
+    gone."""
     former = storm.server
     heir = storm.serve(Server(storm.binary, appendonly=True, tcp=True, extra=[*EXACT, *QUICK]))
     with redis.Redis(unix_socket_path=heir.path) as replica:
         replica.replicaof("127.0.0.1", former.port)
-        until(lambda: replica.info("replication")["master_link_status"] == "up", "the replica to be in step")
-        until(lambda: _kept(replica), "the replica's own file: until it is written, that of before is what it has")
+        until(
+            lambda: replica.info("replication")["master_link_status"] == "up",
+            "the replica to be in step",
+        )
+        until(
+            lambda: _kept(replica),
+            "the replica's own file: until it is written, that of before is what it has",
+        )
         storm.client.execute_command("CLIENT", "PAUSE", 20_000, "WRITE")
-        until(lambda: _offset(replica, "slave_repl_offset") >= _offset(storm.client, "master_repl_offset"), "the last")
+        until(
+            lambda: (
+                _offset(replica, "slave_repl_offset") >= _offset(storm.client, "master_repl_offset")
+            ),
+            "the last",
+        )
         replica.replicaof("NO", "ONE")
     storm.lead(heir)
     former.kill()

@@ -1,5 +1,5 @@
-"""The storm. Processes are killed, suspended and cut off. The server is killed, replaced, filled, frozen and
-flushed.
+"""The storm. Processes are killed, suspended and cut off. The server is killed, replaced, filled,
+frozen and flushed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ import redis
 from attrs import define, field
 
 from headrace import Counts, Queue
-from tests.chaos.actors import CALM, GAVE_UP, LEVELS, METERED, QUEUE, RATE, TIMEOUT, Orders, redrive, run
+from tests.chaos.actors import (
+    CALM,
+    GAVE_UP,
+    LEVELS,
+    METERED,
+    QUEUE,
+    RATE,
+    TIMEOUT,
+    Orders,
+    redrive,
+    run,
+)
 from tests.chaos.clock import Clock
 from tests.chaos.flow_load import FLOW, STAGES
 from tests.chaos.judge import PREFIX, PREFIXES, Judge
@@ -33,7 +44,8 @@ from tests.support.processes import CONTEXT
 from tests.support.servers import EXACT, Binary, Server
 
 TICK = 0.1
-LINES = 50  # that are written before the next is hurt: on a machine however slow there is work to be hurt in
+# that are written before the next is hurt: on a machine however slow there is work to be hurt in
+LINES = 50
 PATIENCE = 90.0  # seconds until everything is quiet; on an idle machine it takes three
 
 
@@ -58,7 +70,8 @@ class Player:
 
 @define(eq=False)
 class Storm:
-    """One run on one server. It is a context manager that ends every process that it has started."""
+    """One run on one server. It is a context manager that ends every process that it has
+    started."""
 
     binary: Binary
     folder: Path
@@ -93,7 +106,13 @@ class Storm:
         with ExitStack() as stack:
             self._stack = stack
             environment = None if self.clock is None else self.clock.environment()
-            server = Server(self.binary, appendonly=True, tcp=True, extra=[*EXACT, *QUICK], environment=environment)
+            server = Server(
+                self.binary,
+                appendonly=True,
+                tcp=True,
+                extra=[*EXACT, *QUICK],
+                environment=environment,
+            )
             here = Path(tempfile.mkdtemp(prefix="hs-"))  # short: a socket's path has 100 bytes
             stack.callback(shutil.rmtree, here, ignore_errors=True)
             self.path, self.url = str(here / "s"), f"unix://{here / 's'}?db=0"
@@ -123,12 +142,15 @@ class Storm:
         fresh.symlink_to(server.path)
         fresh.replace(self.path)
 
-    # -- processes -------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
     def start(self, role: str) -> None:
         self.started += 1
         who = f"{role.partition(' ')[0]}{self.started}"
-        seed, dawdle = self.dice.randrange(1 << 30), MUTANTS[self.mutant].dawdle if self.mutant else DAWDLE
+        seed, dawdle = (
+            self.dice.randrange(1 << 30),
+            MUTANTS[self.mutant].dawdle if self.mutant else DAWDLE,
+        )
         orders = Orders(role, who, self.proxy.url, self.judge.log, seed, self.mutant, dawdle)
         process = CONTEXT.Process(target=run, args=(orders,), name=who, daemon=True)
         process.start()
@@ -157,7 +179,7 @@ class Storm:
             if replace:
                 self.start(player.role)
 
-    # -- faults ------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def hurt(self) -> None:
         player = self.dice.choice(self.players)
@@ -180,7 +202,8 @@ class Storm:
                 player.wakes = None
 
     def restart(self) -> None:
-        """Kill the server and start it from its append-only file, which may have been rewritten just now."""
+        """Kill the server and start it from its append-only file, which may have been rewritten
+        just now."""
         if self.dice.random() < 0.5:
             self.did["rewritten"] += 1
             self.client.bgrewriteaof()
@@ -228,17 +251,18 @@ class Storm:
         self.client.connection_pool.disconnect()
         self.did["away"] += 1
 
-    # -- the story -----------------------------------------------------------------------------------------
+    # -- the story ---------------------------------------------------------------------------------
 
     def blow(self, seconds: float, *, falls: int = 3, until_heard: str = "") -> list[str]:
-        """Make faults for so long, or until the judge makes this kind of complaint. Return the events that are still
-        missing.
+        """Make faults for so long, or until the judge makes this kind of complaint. Return the
+        events that are still missing.
 
         On a slow machine longer, until enough has happened.
         """
         for role in MUTANTS[self.mutant].cast if self.mutant else CAST:
             self.start(role)
-            if role == "producer with ids":  # the first jobs are there before anybody has ever leased
+            # the first jobs are there before anybody has ever leased
+            if role == "producer with ids":
                 until(lambda: self.queue.counts().waiting)
         self.proxy.swallow, self.proxy.cut, self.proxy.late = 0.02, 0.01, 0.01
         begin = time.monotonic()
@@ -254,7 +278,8 @@ class Storm:
             counts = self.judge.sample(self.queue)
             self.wake()
             self.reap(replace=True)
-            rough = now < end or bool(self.spared())  # later on it lasts for what work is lacking, which needs peace
+            # later on it lasts for what work is lacking, which needs peace
+            rough = now < end or bool(self.spared())
             written = self.judge.seen.total()
             if rough and self.dice.random() < 0.3 and written >= self.written + LINES:
                 self.written = written
@@ -285,7 +310,22 @@ class Storm:
             dead=counts.dead,
         )
         wanted = {"swallowed": 11, "delivered": 11, "completed": 101, "cancelled": 1, "dead": 1}
-        lines = {"try", "ack", "off", "due", "job", "run", "ask", "did", "end", "got", "bag", "dup", "not", "met"}
+        lines = {
+            "try",
+            "ack",
+            "off",
+            "due",
+            "job",
+            "run",
+            "ask",
+            "did",
+            "end",
+            "got",
+            "bag",
+            "dup",
+            "not",
+            "met",
+        }
         ends = {"completed", "failed", "cancelled"}
         return [
             *self.spared(),
@@ -312,7 +352,8 @@ class Storm:
         self.leave("loop")
         self.leave("hand")
         self.settled(self.done, "jobs of loops that were leaving")
-        # A queue that is not a worker counts as alive for its lease and ten seconds more. As if they were over:
+        # A queue that is not a worker counts as alive for its lease and ten seconds more. As if
+        # they were over:
         for prefix in PREFIXES:
             for name in self.client.zrange(prefix + "workers", 0, -1):
                 if name.startswith(b"queue-"):
@@ -324,7 +365,10 @@ class Storm:
     def done(self) -> bool:
         """Tell whether only dead letters are left, and none of them is to run again."""
         plain = self.judge.sample(self.queue).present == self.client.xlen(PREFIX + "dead")
-        held = [counts.present - counts.dead for counts in (queue.counts() for queue in self.stages.values())]
+        held = [
+            counts.present - counts.dead
+            for counts in (queue.counts() for queue in self.stages.values())
+        ]
         going = self.judge.runs.states.get("running", 0)
         metered = self.metered.counts().present
         return not redrive(self.stages) and plain and not any(held) and not going and not metered
@@ -348,7 +392,8 @@ class Storm:
         def gone() -> bool:
             nonlocal reminded
             staying = [player for player in self.players if player.role.startswith(role)]
-            if time.monotonic() >= reminded:  # again, because the first may come before it listens to signals
+            # again, because the first may come before it listens to signals
+            if time.monotonic() >= reminded:
                 reminded = time.monotonic() + 5
                 for player in staying:
                     player.signal(signal.SIGTERM)
@@ -373,4 +418,8 @@ class Storm:
 
 def _short(happened: Counter[str], wanted: dict[str, int]) -> list[str]:
     """Return the events that happened less often than wanted."""
-    return [f"{name}: {happened[name]} of {least}" for name, least in wanted.items() if happened[name] < least]
+    return [
+        f"{name}: {happened[name]} of {least}"
+        for name, least in wanted.items()
+        if happened[name] < least
+    ]

@@ -22,8 +22,16 @@ DONE, OPEN, DEAD = "well-fail-2-pick-p-1", "well-fail-3-pick-p-2", "dead-fail-1-
 class Story:
     """Three runs. One is completed, one waits for children, and one has failed as planned."""
 
-    def __init__(self, judge: Judge, queue: Queue, flow: Flow, queues: dict[str, Queue], folder: Path) -> None:
-        self.judge, self.queue, self.flow, self.queues, self.folder = judge, queue, flow, queues, folder
+    def __init__(
+        self, judge: Judge, queue: Queue, flow: Flow, queues: dict[str, Queue], folder: Path
+    ) -> None:
+        self.judge, self.queue, self.flow, self.queues, self.folder = (
+            judge,
+            queue,
+            flow,
+            queues,
+            folder,
+        )
         self.client = judge.client
         for name in (DONE, DEAD):
             self.begin(name)
@@ -37,7 +45,9 @@ class Story:
 
     def begin(self, name: str) -> None:
         self.log(f"beg p {name}")
-        self.log(f"got p {name} {int(self.flow.start(name, id=name, attributes={'who': 'p'}).added)}")
+        self.log(
+            f"got p {name} {int(self.flow.start(name, id=name, attributes={'who': 'p'}).added)}"
+        )
 
     def blocked(self) -> None:
         """Return the second run while it waits."""
@@ -50,7 +60,9 @@ class Story:
             name, state = flow_load.named(lease.job), self.state(lease.job.id)
             self.log(f"run w {lease.job.payload.decode()} {name} {lease.job.attempt}")
             try:
-                outcome = flow_load.step(stage, lease.job, state.children, state.failed, self.folder)
+                outcome = flow_load.step(
+                    stage, lease.job, state.children, state.failed, self.folder
+                )
             except flow_load.DeadLetter:
                 assert lease.dead_letter("made to")
                 continue
@@ -92,7 +104,9 @@ def story(newest: Server, tmp_path: Path) -> Iterator[Story]:
         Flow(flow_load.FLOW, url=newest.url, lookup=["who"]) as flow,
     ):
         flow_load.declared(flow, 60)
-        queues = {stage: Queue(f"{flow_load.FLOW}/{stage}", url=newest.url) for stage in flow_load.STAGES}
+        queues = {
+            stage: Queue(f"{flow_load.FLOW}/{stage}", url=newest.url) for stage in flow_load.STAGES
+        }
         yield Story(Judge(log, client), queue, flow, queues, tmp_path)
         for one in queues.values():
             one.close()

@@ -79,24 +79,39 @@ SPOILT: dict[str, tuple[str, Callable[[Story], object]]] = {
     "completed and dead": ("double", lambda s: s.client.hset("chaos:won", s.dead, 1)),
     "completed and cancelled": ("double", lambda s: s.client.hset("chaos:gone", s.id, 1)),
     "two were told": ("double", lambda s: s.log(f"job c p-1 {s.id} 3", f"end c {s.id} 3 1")),
-    "told, not counted": ("claimed", lambda s: s.log(f"job c p-2 {s.dead} 3", f"end c {s.dead} 3 1")),
+    "told, not counted": (
+        "claimed",
+        lambda s: s.log(f"job c p-2 {s.dead} 3", f"end c {s.dead} 3 1"),
+    ),
     "cancelled, not counted": ("claimed", lambda s: s.log(f"can p {s.dead}", f"off p {s.dead} 1")),
     "completed, then cancelled": ("ghost", lambda s: s.log(f"can p {s.id}", f"off p {s.id} 1")),
-    "completed, told it was cancelled": ("double", lambda s: s.log(f"can p {s.id}", f"off p {s.id} 1")),
+    "completed, told it was cancelled": (
+        "double",
+        lambda s: s.log(f"can p {s.id}", f"off p {s.id} 1"),
+    ),
     "completed, then rescheduled": ("ghost", lambda s: s.log(f"mov p {s.id}", f"due p {s.id} 1")),
     "nobody asked for it": ("phantom", lambda s: s.client.hset("chaos:gone", s.dead, 1)),
-    "won, and not told": ("denied", lambda s: (spoil_log(s, f"end b {s.id} 2 1", f"end b {s.id} 2 0"), forget_a(s))),
+    "won, and not told": (
+        "denied",
+        lambda s: (spoil_log(s, f"end b {s.id} 2 1", f"end b {s.id} 2 0"), forget_a(s)),
+    ),
     "a stale holder obeyed": ("fence", lambda s: s.log(f"ask a {s.id} 1", f"did a {s.id} 1 1")),
     "one token, two holders": ("token", lambda s: s.log(f"job c p-1 {s.id} 2")),
     "one payload, two jobs": ("twice", lambda s: s.log("ack p p-1 9-9 1")),
-    "added, and not told": ("twice", lambda s: spoil_log(s, f"ack p p-1 {s.id} 1", f"ack p p-1 {s.id} 0")),
+    "added, and not told": (
+        "twice",
+        lambda s: spoil_log(s, f"ack p p-1 {s.id} 1", f"ack p p-1 {s.id} 0"),
+    ),
     "an unknown payload": ("phantom", lambda s: s.log(f"job a x-1 {s.id} 3")),
     "an unknown completion": ("phantom", lambda s: s.client.hset("chaos:won", "9-9", 1)),
     "one job not counted": ("law", lambda s: s.client.hincrby(PREFIX + "stats", "completed", -1)),
     "an error": ("error", lambda s: s.log("bad a ValueError('no')")),
     "a key": ("left", lambda s: s.client.hset(PREFIX + "ids", "p-9", "9-9")),
     "a record for ever": ("left", lambda s: s.client.set(PREFIX + "lane:x", "1")),
-    "a consumer": ("left", lambda s: s.client.xgroup_createconsumer(PREFIX + "jobs", "workers", "w")),
+    "a consumer": (
+        "left",
+        lambda s: s.client.xgroup_createconsumer(PREFIX + "jobs", "workers", "w"),
+    ),
     "an entry": ("left", lambda s: s.queue.enqueue(b"p-3")),
 }
 
@@ -173,7 +188,8 @@ def test_a_second_job_of_an_id(story: Story) -> None:
 
 
 def test_unheard(story: Story) -> None:
-    """The judge complains of a woken job only after enough newer jobs were completed and enough looks."""
+    """The judge complains of a woken job only after enough newer jobs were completed and enough
+    looks."""
     story.queue.enqueue(b"p-3")
     story.client.execute_command(*story.queue.ops.wait(1.0))
     for _ in range(SAMPLES + 1):

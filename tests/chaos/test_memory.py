@@ -1,4 +1,5 @@
-"""25,000 jobs leave no memory in use in the worker or in the server. `bench/memory.py` sends a million."""
+"""25,000 jobs leave no memory in use in the worker or in the server. `bench/memory.py` sends a
+million."""
 
 from __future__ import annotations
 

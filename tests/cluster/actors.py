@@ -1,4 +1,5 @@
-"""Programs at work in a storm on a cluster. Each is a loop that reports its calls and runs to the judge."""
+"""Programs at work in a storm on a cluster. Each is a loop that reports its calls and runs to the
+judge."""
 
 from __future__ import annotations
 
@@ -24,13 +25,15 @@ STEPS = 2  # of a chain, before its end in SPREAD
 BATCH = 8  # jobs that a producer adds at once
 CHILDREN = [b"%d" % number for number in range(3)]
 AHEAD = 3_000  # jobs that have not run, from which on producers are slower
-HEARTBEAT: dict[str, float] = {"heartbeat": 2.0, "timeout": 20.0}  # seconds, of workers: none is to count as dead
+# seconds, of workers: none is to count as dead
+HEARTBEAT: dict[str, float] = {"heartbeat": 2.0, "timeout": 20.0}
 
 
 @define(eq=False)
 class Cast:
-    """The programs, as threads of this process. *pause* is the seconds between two calls of a producer. *durable* is
-    the queues' option. A call that is less durable counts as not acknowledged.
+    """The programs, as threads of this process. *pause* is the seconds between two calls of a
+    producer. *durable* is the queues' option. A call that is less durable counts as not
+    acknowledged.
     """
 
     url: str
@@ -41,7 +44,8 @@ class Cast:
     slowest: float = 0.0  # seconds of the longest call of a producer
     over: threading.Event = field(factory=threading.Event)
     flows: list[Flow] = field(factory=list[Flow])
-    joined: dict[str, set[str]] = field(factory=dict[str, set[str]])  # by flow, the runs that came to their end
+    # by flow, the runs that came to their end
+    joined: dict[str, set[str]] = field(factory=dict[str, set[str]])
     begun: dict[str, set[str]] = field(factory=dict[str, set[str]])
     _workers: list[Running] = field(factory=list[Running])
     _threads: list[threading.Thread] = field(factory=list[threading.Thread])
@@ -49,9 +53,12 @@ class Cast:
     def __attrs_post_init__(self) -> None:
         self.flows = [self._flow(self.plain[0], 1), self._flow(GROUP, SHARDS)]
         self._workers = [self._worker("threads"), self._worker("tasks")]
-        for flow in self.flows:  # both workers are to serve both engines' share of plain queues; one has the flows
+        # both workers are to serve both engines' share of plain queues; one has the flows
+        for flow in self.flows:
             self._workers[0].worker.flow(flow)
-        acts: list[tuple[Callable[[Any], None], Any]] = [(self._produce, name) for name in self.plain]
+        acts: list[tuple[Callable[[Any], None], Any]] = [
+            (self._produce, name) for name in self.plain
+        ]
         acts += [(self._lease, self.plain[0]), (self._spread, SPREAD), (self._begin_chains, CHAIN)]
         acts += [(self._walk, CHAIN), (self._in_order, ORDERED), (self._lease_in_order, ORDERED)]
         acts += [(self._start, flow) for flow in self.flows]
@@ -95,7 +102,7 @@ class Cast:
         except BaseException as error:
             self.judge.complain("failed", f"{getattr(actor, '__name__', actor)} {whose}: {error!r}")
 
-    # -- workers -------------------------------------------------------------------------------------
+    # -- workers -----------------------------------------------------------------------------------
 
     def _worker(self, kind: str) -> Running:
         worker = Running(kind, url=self.url, durable=self.durable, **HEARTBEAT)
@@ -121,17 +128,20 @@ class Cast:
         self.joined[name], self.begun[name] = set(), set()
 
         def join(job: Any) -> None:
-            # A lease whose master dies may read the run on the next one, as it was before. It is lost there, too.
+            # A lease whose master dies may read the run on the next one, as it was before. It is
+            # lost there, too.
             if sorted(job.children.values()) != CHILDREN:
                 raise LookupError(f"children of {job.id}: {job.children}")
             self.joined[name].add(job.id)
 
-        flow.stage("split", next="join", children="work")(lambda _job: FanOut(CHILDREN, stage="work"))
+        flow.stage("split", next="join", children="work")(
+            lambda _job: FanOut(CHILDREN, stage="work")
+        )
         flow.stage("work")(lambda job: job.payload)
         flow.stage("join")(join)
         return flow
 
-    # -- producers -----------------------------------------------------------------------------------
+    # -- producers ---------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         self.over.wait(3 * self.pause if self.judge.behind > AHEAD else self.pause)
@@ -147,12 +157,16 @@ class Cast:
             return
         except redis.RedisError as error:  # of a call of several parts some may be in
             found = getattr(error, "receipts", ())
-            self.judge.takes(queue.name, [name for name, receipt in zip(names, found, strict=False) if receipt])
+            self.judge.takes(
+                queue.name, [name for name, receipt in zip(names, found, strict=False) if receipt]
+            )
             raise
         self.slowest = max(self.slowest, time.monotonic() - began)
         self.judge.takes(queue.name, names)
         if not all(receipt.added for receipt in receipts):
-            self.judge.complain("twice", f"{queue.name}: ids are taken by this very call: {receipts}")
+            self.judge.complain(
+                "twice", f"{queue.name}: ids are taken by this very call: {receipts}"
+            )
 
     def _produce(self, name: str) -> None:
         with self.queue(name) as queue:
@@ -160,7 +174,11 @@ class Cast:
             while not self.over.is_set():
                 names = [f"{number}.{at}" for at in range(BATCH)]
                 self._add(
-                    queue, [NewJob(one.encode(), id=one, delay=None if at else 0.2) for at, one in enumerate(names)]
+                    queue,
+                    [
+                        NewJob(one.encode(), id=one, delay=None if at else 0.2)
+                        for at, one in enumerate(names)
+                    ],
                 )
                 number += 1
                 self._wait()
@@ -173,7 +191,9 @@ class Cast:
                 jobs: list[NewJob[bytes]] = []
                 for at in range(BATCH):
                     payload = f"{number}.{at}"
-                    named: dict[str, Any] = ({"id": payload}, {"key": f"k{number + at}"}, {})[at % 3]
+                    named: dict[str, Any] = ({"id": payload}, {"key": f"k{number + at}"}, {})[
+                        at % 3
+                    ]
                     jobs.append(NewJob(payload.encode(), delay=None if at else 0.2, **named))
                 self._add(queue, jobs)
                 number += 1
@@ -185,7 +205,12 @@ class Cast:
             while not self.over.is_set():
                 keys = [f"k{number % KEYS}", f"k{(number + 1) % KEYS}"]
                 self._add(
-                    queue, [NewJob(f"{key} {self._next(key)}".encode(), key=key) for key in keys for _ in range(3)]
+                    queue,
+                    [
+                        NewJob(f"{key} {self._next(key)}".encode(), key=key)
+                        for key in keys
+                        for _ in range(3)
+                    ],
                 )
                 number += 2
                 self._wait()
@@ -205,7 +230,7 @@ class Cast:
                 self.begun[flow.name].add(f"run-{number}")
             self.over.wait(2 * self.pause)
 
-    # -- plain leases --------------------------------------------------------------------------------
+    # -- plain leases ------------------------------------------------------------------------------
 
     def _lease(self, name: str) -> None:
         with self.queue(name, durable=self.durable) as queue:
@@ -249,8 +274,8 @@ class Cast:
                 self._wait()
 
     def _walk(self, name: str) -> None:
-        """Enqueue chains of jobs with different keys, so that each follows in any shard. The last job is in another
-        queue.
+        """Enqueue chains of jobs with different keys, so that each follows in any shard. The last
+        job is in another queue.
         """
         with self.queue(name, durable=self.durable) as queue:
             while True:

@@ -1,4 +1,5 @@
-"""Clusters of several nodes. A test process shares one of three masters, and tests that kill nodes have their own."""
+"""Clusters of several nodes. A test process shares one of three masters, and tests that kill nodes
+have their own."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tests.support.servers import binaries
 
 @pytest.fixture(scope="session")
 def masters() -> Iterator[Cluster]:
-    """Start three masters of the newest server without replicas. They serve their slots even if another is gone."""
+    """Start three masters of the newest server without replicas. They serve their slots even if
+    another is gone."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
         yield cluster
 

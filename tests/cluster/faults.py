@@ -1,7 +1,9 @@
-"""Faults of a cluster. A *place* is a hash tag, and the fault hits its slot or the master that serves it.
+"""Faults of a cluster. A *place* is a hash tag, and the fault hits its slot or the master that
+serves it.
 
-`EXACT` lose nothing that was acknowledged, on nodes that are `STEADY`: a master's replica has all of it before it takes
-over, or the master comes back with its disk. `LOSING` may: a master dies at once, with what its replica has not.
+`EXACT` lose nothing that was acknowledged, on nodes that are `STEADY`: a master's replica has all
+of it before it takes over, or the master comes back with its disk. `LOSING` may: a master dies at
+once, with what its replica has not.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ R = TypeVar("R")
 Fault = Callable[[Cluster, str], None]
 MAY_NOT = "cluster-replica-no-failover"
 STEADY = ("--appendonly", "yes", "--appendfsync", "always", f"--{MAY_NOT}", "yes")
-"""Options of nodes that are to lose nothing: what `restart` kills has its disk, and no replica takes over unasked,
-however long a busy machine keeps a master from answering.
+"""Options of nodes that are to lose nothing: what `restart` kills has its disk, and no replica
+takes over unasked, however long a busy machine keeps a master from answering.
 """
 TAKEOVER = ("CLUSTER", "FAILOVER", "TAKEOVER")  # without a vote, and at once
 SHORT_S = 0.4  # a node is silent; less than what makes it a failed one
@@ -47,7 +49,8 @@ def drop(cluster: Cluster, place: str) -> None:
 
 
 def waver(cluster: Cluster, place: str) -> None:
-    """Let a master lose its writes of a moment and become the master again. The waiting calls still exist."""
+    """Let a master lose its writes of a moment and become the master again. The waiting calls still
+    exist."""
     master = cluster.owner(place)
     heir = cluster.replica_of(master)
     replace(master, heir, lambda: time.sleep(SHORT_S))
@@ -57,7 +60,8 @@ def waver(cluster: Cluster, place: str) -> None:
 
 
 def replace(master: Server, heir: Server, meanwhile: Callable[[], R]) -> R:
-    """Let *heir* take over without the writes of *meanwhile* to *master*. Return its value once *master* follows."""
+    """Let *heir* take over without the writes of *meanwhile* to *master*. Return its value once
+    *master* follows."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.connect(heir.path)
         asking.sendall(b"PING\r\n")
@@ -88,7 +92,8 @@ def _replaced(cluster: Cluster, place: str, master: Server, replica: Server) -> 
 
 
 def freeze(cluster: Cluster, place: str) -> None:
-    """Freeze a master for longer than the others wait for it. When it wakes, it is no master any more."""
+    """Freeze a master for longer than the others wait for it. When it wakes, it is no master any
+    more."""
     with _heir(cluster, place) as (master, replica):
         master.suspend()
         until(lambda: cluster.owner(place) is replica, "another master")
@@ -115,7 +120,8 @@ def stall(cluster: Cluster, place: str) -> None:
 def failover(cluster: Cluster, place: str) -> None:
     """Let a replica take over by hand."""
     replica = cluster.replica_of(cluster.owner(place))
-    for _ in range(5):  # it is given up after five seconds: others vote for a replica of one master every two only
+    # it is given up after five seconds: others vote for a replica of one master every two only
+    for _ in range(5):
         replica.ask("CLUSTER", "FAILOVER")
         with suppress(AssertionError):
             until(lambda: cluster.owner(place) is replica, "another master", 8.0)
@@ -133,8 +139,8 @@ def migrate(cluster: Cluster, place: str) -> None:
 
 
 def cut(cluster: Cluster, place: str) -> None:
-    """Freeze a master, cut all its connections, and wake it. It runs the commands that arrived, and their replies are
-    lost.
+    """Freeze a master, cut all its connections, and wake it. It runs the commands that arrived, and
+    their replies are lost.
     """
     master = cluster.owner(place)
     cutting = ("CLIENT", "KILL", "SKIPME", "yes", "TYPE")
@@ -152,7 +158,8 @@ def cut(cluster: Cluster, place: str) -> None:
 
 @contextmanager
 def _heir(cluster: Cluster, place: str) -> Iterator[tuple[Server, Server]]:
-    """Yield a master that acknowledges nothing more, and its replica, which has every write and may take over.
+    """Yield a master that acknowledges nothing more, and its replica, which has every write and may
+    take over.
 
     So what the master loses from now on was never acknowledged.
     """

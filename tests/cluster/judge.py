@@ -11,8 +11,9 @@
     stuck      something is left at the end, or a change of the number of shards is
     asleep     a queue's jobs no longer ended between two faults
 
-Where masters die with what they had acknowledged (`exact=False`), a job whose completion is lost is completed once
-more; then nothing is said of *twice* and *order*. What a durable call has acknowledged is judged as ever.
+Where masters die with what they had acknowledged (`exact=False`), a job whose completion is lost is
+completed once more; then nothing is said of *twice* and *order*. What a durable call has
+acknowledged is judged as ever.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ class Judge:
     acknowledged: dict[str, set[str]] = field(factory=lambda: defaultdict[str, set[str]](set))
     runs: Counter[Named] = field(factory=Counter[Named])
     ended: Counter[str] = field(factory=Counter[str])  # runs, by queue
-    unsure: set[Named] = field(factory=set[Named])  # of calls that were not as durable as they were to be
+    # of calls that were not as durable as they were to be
+    unsure: set[Named] = field(factory=set[Named])
     _lock: threading.Lock = field(factory=threading.Lock)
     _won: Counter[Named] = field(factory=Counter[Named])  # by plain leases
-    _running: dict[Named, int] = field(factory=dict[Named, int])  # the number of an ordered job, by its key
-    _last: dict[Named, int] = field(factory=dict[Named, int])  # the number of the last that has ended
+    # the number of an ordered job, by its key
+    _running: dict[Named, int] = field(factory=dict[Named, int])
+    # the number of the last that has ended
+    _last: dict[Named, int] = field(factory=dict[Named, int])
 
     def complain(self, what: str, text: str) -> None:
         """Record a complaint. Only the first few of a kind are kept."""
@@ -84,8 +88,8 @@ class Judge:
             self.complain("twice", f"{name} of {queue} is completed by two plain leases")
 
     def begins(self, queue: str, key: str, number: int) -> None:
-        """Begin an ordered job. Its key has no other running job, and all earlier jobs have ended. It may run again
-        after a lost lease, until the next job of its key has begun.
+        """Begin an ordered job. Its key has no other running job, and all earlier jobs have ended.
+        It may run again after a lost lease, until the next job of its key has begun.
         """
         with self._lock:
             other, last = self._running.get((queue, key)), self._last.get((queue, key), -1)
@@ -106,7 +110,7 @@ class Judge:
         """The number of jobs that were acknowledged, and have not run."""
         return sum(map(len, self.acknowledged.values())) - len(self.runs)
 
-    # -- at the end ----------------------------------------------------------------------------------
+    # -- at the end --------------------------------------------------------------------------------
 
     def sentence(self, queue: str, counts: Counts) -> None:
         """Compare the ends of all jobs of a queue that is at rest."""

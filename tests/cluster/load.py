@@ -18,15 +18,22 @@ from tests.support.engines import Running
 
 
 class Load:
-    """A producer for each queue and one worker for all. On exit each acknowledged job was done once.
+    """A producer for each queue and one worker for all. On exit each acknowledged job was done
+    once.
 
     *server*: a URL, or what makes a client of the module that it is given.
     """
 
-    def __init__(self, server: str | Callable[[Any], Any], names: Sequence[str], kind: str, **options: Any) -> None:
+    def __init__(
+        self, server: str | Callable[[Any], Any], names: Sequence[str], kind: str, **options: Any
+    ) -> None:
         self._names = names
         self._server = {"url": server} if isinstance(server, str) else {"client": server(redis)}
-        there = self._server if isinstance(server, str) or kind == "threads" else {"client": server(redis.asyncio)}
+        there = (
+            self._server
+            if isinstance(server, str) or kind == "threads"
+            else {"client": server(redis.asyncio)}
+        )
         self._worker = Running(kind, **there, **options)
         self.stood_still = 0.0  # seconds that the longest call of a producer took
         self._enough = threading.Event()
@@ -56,11 +63,20 @@ class Load:
             self._errors.append(error)
 
     def goes_on(self, more: int = 100) -> None:
-        """Wait until every queue has acknowledged and handled so many more jobs, which shows that each is reached."""
+        """Wait until every queue has acknowledged and handled so many more jobs, which shows that
+        each is reached."""
         before, done = dict(self.acknowledged), self.done()
-        until(lambda: self._errors or all(self.acknowledged[n] >= before[n] + more for n in self._names), "producers")
+        until(
+            lambda: (
+                self._errors or all(self.acknowledged[n] >= before[n] + more for n in self._names)
+            ),
+            "producers",
+        )
         assert not self._errors
-        until(lambda: all(self.done()[n] >= done[n] + more for n in self._names), "a worker that goes on")
+        until(
+            lambda: all(self.done()[n] >= done[n] + more for n in self._names),
+            "a worker that goes on",
+        )
 
     def done(self) -> Counter[str]:
         """Return how many jobs of each queue were handled."""
@@ -73,7 +89,12 @@ class Load:
             producer.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self._enough.set()
         for producer in self._producers:
             producer.join()
@@ -88,8 +109,16 @@ class Load:
         for name in self._names:
             with Queue(name, **self._server) as queue:
                 added = self.acknowledged[name]
-                until(lambda queue=queue, added=added: queue.counts().completed >= added, "the end of all jobs")
+                until(
+                    lambda queue=queue, added=added: queue.counts().completed >= added,
+                    "the end of all jobs",
+                )
                 counts = queue.counts()
-                assert (counts.enqueued, counts.completed, counts.waiting, counts.leased) == (added, added, 0, 0)
+                assert (counts.enqueued, counts.completed, counts.waiting, counts.leased) == (
+                    added,
+                    added,
+                    0,
+                    0,
+                )
         assert self.done() == self.acknowledged
         assert set(self.handled.values()) == {1}

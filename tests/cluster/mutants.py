@@ -1,4 +1,5 @@
-"""Bugs planted in the code for clusters, shards, Sentinel and replicas. Each names the test that finds it."""
+"""Bugs planted in the code for clusters, shards, Sentinel and replicas. Each names the test that
+finds it."""
 
 from __future__ import annotations
 
@@ -54,7 +55,10 @@ MUTANTS = {
 
 SENTINEL = {
     "the former primary counts as the primary": Mutant(
-        sentinel, "return (connection.host, connection.port) == self.primary", "return True", "test_another_primary"
+        sentinel,
+        "return (connection.host, connection.port) == self.primary",
+        "return True",
+        "test_another_primary",
     ),
 }
 
@@ -97,7 +101,7 @@ STORM = {
         resharding, "for shard in old if shard.number not in empty]", "for shard in old if False]", "order"
     ),
     "what a sealed shard refused leaves the outbox": Mutant(
-        handing, "in enumerate(some) if at not in refused]", "in enumerate(some)]", "lost"
+        handing, "in enumerate(some)\n                    if at not in refused", "in enumerate(some)", "lost"
     ),
     "a call sent again has another number": Mutant(
         cluster, "str(lane.calls)", "str(__import__('time').monotonic_ns())", "twice"

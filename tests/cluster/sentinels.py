@@ -19,7 +19,10 @@ class Sentinels(ExitStack):
     def __init__(self, binary: Binary, replicas: int = 1, *, down_after_ms: int = 1_000) -> None:
         super().__init__()
         self.binary = binary
-        self.nodes = [Server(binary, tcp=True, extra=["--repl-diskless-sync-delay", "0"]) for _ in range(1 + replicas)]
+        self.nodes = [
+            Server(binary, tcp=True, extra=["--repl-diskless-sync-delay", "0"])
+            for _ in range(1 + replicas)
+        ]
         self.sentinels: list[Server] = []
         self._down_after_ms = down_after_ms
 
@@ -29,7 +32,12 @@ class Sentinels(ExitStack):
             primary, *replicas = [self.enter_context(node) for node in self.nodes]
             for node in replicas:
                 node.ask("REPLICAOF", *primary.place)
-            until(lambda: primary.info("INFO", "replication")["connected_slaves"] == str(len(replicas)), "replicas")
+            until(
+                lambda: (
+                    primary.info("INFO", "replication")["connected_slaves"] == str(len(replicas))
+                ),
+                "replicas",
+            )
             config = [
                 f"sentinel monitor {self.service} 127.0.0.1 {primary.port} 2",
                 f"sentinel down-after-milliseconds {self.service} {self._down_after_ms}",
@@ -37,17 +45,26 @@ class Sentinels(ExitStack):
             ]
             for _ in range(3):
                 self.sentinels.append(
-                    self.enter_context(Server(self.binary, tcp=True, config=config, extra=["--sentinel"]))
+                    self.enter_context(
+                        Server(self.binary, tcp=True, config=config, extra=["--sentinel"])
+                    )
                 )
-            until(lambda: all(map(self._is_ready, self.sentinels)), "Sentinels that know each other")
+            until(
+                lambda: all(map(self._is_ready, self.sentinels)), "Sentinels that know each other"
+            )
             starting.pop_all()
         return self
 
     def _is_ready(self, sentinel: Server) -> bool:
         with suppress(redis.RedisError):
-            words = [bytes(word).decode() for word in sentinel.ask("SENTINEL", "MASTER", self.service)]
+            words = [
+                bytes(word).decode() for word in sentinel.ask("SENTINEL", "MASTER", self.service)
+            ]
             state = dict(zip(words[::2], words[1::2], strict=True))
-            return (state["num-other-sentinels"], state["num-slaves"]) == ("2", str(len(self.nodes) - 1))
+            return (state["num-other-sentinels"], state["num-slaves"]) == (
+                "2",
+                str(len(self.nodes) - 1),
+            )
         return False
 
     @property

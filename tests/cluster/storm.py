@@ -1,12 +1,13 @@
-"""A storm on a cluster. Its programs go on while masters die, freeze and are replaced, slots move, and connections are
-cut. The number of shards changes meanwhile.
+"""A storm on a cluster. Its programs go on while masters die, freeze and are replaced, slots move,
+and connections are cut. The number of shards changes meanwhile.
 
 What holds, and is judged, depends on what the faults lose (`faults`):
 
-- Nothing that was acknowledged (`EXACT`): each job is completed once, those of an ordered key one at a time and in
-  order, follow-ups come to their shards once, and all counts add up.
-- What a master had acknowledged, and its replica did not have (`LOSING`): calls wait for a replica (`durable=`), and
-  what they have acknowledged is done; a job whose completion is lost is done again.
+- Nothing that was acknowledged (`EXACT`): each job is completed once, those of an ordered key one
+  at a time and in order, follow-ups come to their shards once, and all counts add up.
+- What a master had acknowledged, and its replica did not have (`LOSING`): calls wait for a replica
+  (`durable=`), and what they have acknowledged is done; a job whose completion is lost is done
+  again.
 """
 
 from __future__ import annotations
@@ -29,25 +30,31 @@ NUMBERS = (2, 3, 4, 5)  # of shards
 
 
 class Storm:
-    """One storm, decided by its seed. It is a context manager whose exit waits for calm and judges. *parts* is the
-    largest number of shards in the table, including shards that only give jobs away. At that number no change begins.
+    """One storm, decided by its seed. It is a context manager whose exit waits for calm and judges.
+    *parts* is the largest number of shards in the table, including shards that only give jobs away.
+    At that number no change begins.
     """
 
     def __init__(
         self, cluster: Cluster, seed: int, *, exact: bool = True, pause: float = 0.03, parts: int = 24,
         durable: str | None = None,
     ) -> None:  # fmt: skip
-        self._cluster, self._dice, self._exact, self._parts = cluster, random.Random(seed), exact, parts
+        self._cluster, self._dice, self._exact, self._parts = (
+            cluster,
+            random.Random(seed),
+            exact,
+            parts,
+        )
         self.judge = Judge(exact)
         self._cast = Cast(cluster.url, cluster.groups(), self.judge, pause, durable)
         self.happened: Counter[str] = Counter()
         self.complaints = self.judge.complaints
 
-    # -- what happens --------------------------------------------------------------------------------
+    # -- what happens ------------------------------------------------------------------------------
 
     def blow(self, seconds: float, until_heard: str = "") -> None:
-        """Let one fault happen after another, each kind at least once, while the number of shards changes. End at the
-        first complaint of the kind *until_heard*.
+        """Let one fault happen after another, each kind at least once, while the number of shards
+        changes. End at the first complaint of the kind *until_heard*.
         """
         kinds = list(faults.EXACT if self._exact else faults.LOSING)
         kinds += [faults.move] if self._exact and self._cluster.moves_slots_at_once else []
@@ -74,11 +81,16 @@ class Storm:
         return [*self._cast.plain, GROUP, GROUP, *(part.tag(GROUP) for part in parts)]
 
     def _change(self) -> threading.Thread | None:
-        """Begin to change the number of shards. Some clients give up soon, and a worker goes on with the change."""
+        """Begin to change the number of shards. Some clients give up soon, and a worker goes on
+        with the change."""
         with self._cast.queue(SPREAD) as queue:
             table = _table(queue)
         there, timeout = len(table.shards), self._dice.choice([0.2, 45.0])
-        numbers = [number for number in NUMBERS if number != len(table.takers) and there + number <= self._parts]
+        numbers = [
+            number
+            for number in NUMBERS
+            if number != len(table.takers) and there + number <= self._parts
+        ]
         if not numbers or table.changing:
             return None
         number = self._dice.choice(numbers)
@@ -106,7 +118,7 @@ class Storm:
         except AssertionError:
             self.judge.complain("asleep", f"after {dict(self.happened)}: {before} → {ended}")
 
-    # -- what must be true ---------------------------------------------------------------------------
+    # -- what must be true -------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._cast.start()
@@ -125,7 +137,8 @@ class Storm:
             queue.admin.reshard()
             if _table(queue).changing:
                 self.judge.complain("stuck", f"a change: {_table(queue)}")
-        for name in sorted(self._cast.queues, key=lambda name: name == SPREAD):  # the last one has the ends of chains
+        # the last one has the ends of chains
+        for name in sorted(self._cast.queues, key=lambda name: name == SPREAD):
             with self._cast.queue(name) as queue:
                 self.judge.sentence(name, self._at_rest(queue))
         for flow in self._cast.flows:
@@ -138,7 +151,9 @@ class Storm:
                         what = "lost" if counts.completed < len(begun) * each else "twice"
                         self.judge.complain(what, f"{queue.name}: {counts} of {len(begun)} runs")
             if missing := begun - self._cast.joined[flow.name]:
-                self.judge.complain("lost", f"{flow.name}: {sorted(missing)[:3]} of {len(begun)} runs did not end")
+                self.judge.complain(
+                    "lost", f"{flow.name}: {sorted(missing)[:3]} of {len(begun)} runs did not end"
+                )
 
     def _at_rest(self, queue: Queue[Any]) -> Any:
         """Wait until a queue is empty, and return its counts."""

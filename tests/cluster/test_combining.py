@@ -18,12 +18,15 @@ from headrace._protocol.queue_ops import Ops
 from tests.support.cluster import Cluster
 
 CALLS = 60
-MOST = TRIPS + 1  # connections to a node: the map of the cluster may be asked for while two trips are under way
+# connections to a node: the map of the cluster may be asked for while two trips are under way
+MOST = TRIPS + 1
 
 
 def calls() -> list[Op[Any]]:
     parts = Table.of("q", 12).shards
-    return [view_ops.counts(Ops(Keys.of("q").at(parts[n % 12]), QueueSettings())) for n in range(CALLS)]
+    return [
+        view_ops.counts(Ops(Keys.of("q").at(parts[n % 12]), QueueSettings())) for n in range(CALLS)
+    ]
 
 
 def test_calls_of_tasks_take_few_connections(cluster: Cluster) -> None:

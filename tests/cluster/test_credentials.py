@@ -1,4 +1,5 @@
-"""Passwords that rotate on a cluster and behind Sentinel during work. No job is lost or runs twice."""
+"""Passwords that rotate on a cluster and behind Sentinel during work. No job is lost or runs
+twice."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def rotate(nodes: Sequence[Server], secret: str) -> None:
 
 
 @contextmanager
-def on_a_cluster(provider: Late) -> Iterator[tuple[Sequence[Server], Callable[[Any], Any], list[str]]]:
+def on_a_cluster(
+    provider: Late,
+) -> Iterator[tuple[Sequence[Server], Callable[[Any], Any], list[str]]]:
     with Cluster(binaries()[0]) as cluster:
         rotate(cluster.nodes, provider.secret)
 
@@ -56,7 +59,9 @@ def on_a_cluster(provider: Late) -> Iterator[tuple[Sequence[Server], Callable[[A
 
 
 @contextmanager
-def behind_sentinel(provider: Late) -> Iterator[tuple[Sequence[Server], Callable[[Any], Any], list[str]]]:
+def behind_sentinel(
+    provider: Late,
+) -> Iterator[tuple[Sequence[Server], Callable[[Any], Any], list[str]]]:
     with Sentinels(binaries()[0]) as sentinels:
         rotate(sentinels.nodes, provider.secret)
 

@@ -1,4 +1,5 @@
-"""`durable=`. A call returns when replicas or the disk have its writes, and raises an error if they have not."""
+"""`durable=`. A call returns when replicas or the disk have its writes, and raises an error if they
+have not."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ class Pair(ExitStack):
 
     def in_step(self) -> None:
         """Wait until the replica follows and acknowledges."""
-        until(lambda: self.replica.info("INFO", "replication")["master_link_status"] == "up", "a replica")
+        until(
+            lambda: self.replica.info("INFO", "replication")["master_link_status"] == "up",
+            "a replica",
+        )
         until(lambda: self.primary.ask("WAIT", 1, 100) == 1, "a replica in step")
 
 
@@ -101,10 +105,13 @@ def test_durable(connect: Connect, pair: Pair) -> None:
 
 
 def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error tells which jobs are in the queue. A repeated call with an id adds no job and waits again."""
+    """The error tells which jobs are in the queue. A repeated call with an id adds no job and waits
+    again."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     queue = connect("q", durable="replicas:1")
-    with pytest.raises(NotDurable, match=r"not durable as wanted \(replicas:1\): 0 replicas have it") as one:
+    with pytest.raises(
+        NotDurable, match=r"not durable as wanted \(replicas:1\): 0 replicas have it"
+    ) as one:
         queue.enqueue(b"a", id="one")
     (receipt,) = one.value.receipts
     assert (receipt.id, receipt.added, one.value.replicas) == ("one", True, 0)
@@ -125,7 +132,8 @@ def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writes of a start and of a completion have happened. Calls override the queue's option."""
+    """The writes of a start and of a completion have happened. Calls override the queue's
+    option."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     lagging.primary.ask("FLUSHALL")
     with Connect(colour, lagging) as connect, Queue("shop/a", url=lagging.url) as queue:
@@ -149,7 +157,9 @@ def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> N
             flow.start(b"x", durable="all")
 
 
-def test_a_full_queue_is_no_lack_of_durability(connect: Connect, lagging: Pair, monkeypatch: Any) -> None:
+def test_a_full_queue_is_no_lack_of_durability(
+    connect: Connect, lagging: Pair, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     queue = connect("q", durable="replicas:1", max_waiting=1)
     with pytest.raises(NotDurable):
@@ -187,16 +197,21 @@ def test_a_disk_that_lags(connect: Connect, pair: Pair, monkeypatch: pytest.Monk
 
 
 def test_what_a_failover_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs and completions that the replica lacks are lost. Acknowledged writes of durable calls are not."""
+    """Jobs and completions that the replica lacks are lost. Acknowledged writes of durable calls
+    are not."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     with Pair(binaries()[0]) as pair:
-        with Queue("q", url=pair.url) as plain, Queue("q", url=pair.url, durable="replicas:1") as durable:
+        with (
+            Queue("q", url=pair.url) as plain,
+            Queue("q", url=pair.url, durable="replicas:1") as durable,
+        ):
             plain.enqueue(b"x", id="before")
             durable.enqueue_many([NewJob(b"x", id="durably, done"), NewJob(b"x", id="durably")])
             leases = plain.lease_many(2)
             assert durable.complete(leases[1])
             pair.replica.suspend()
-            pair.primary.ask("CLIENT", "KILL", "TYPE", "replica")  # else it would read on what is under way
+            # else it would read on what is under way
+            pair.primary.ask("CLIENT", "KILL", "TYPE", "replica")
             assert plain.complete(leases[0])
             assert plain.enqueue(b"x", id="after").added
             with pytest.raises(NotDurable):
@@ -207,20 +222,28 @@ def test_what_a_failover_loses(monkeypatch: pytest.MonkeyPatch) -> None:
         pair.replica.wake()
         pair.replica.ask("REPLICAOF", "NO", "ONE")
         with Queue("q", url=pair.replica.url) as heir:
-            known = [name for name in ("before", "durably, done", "durably", "after", "not durably") if heir.find(name)]
+            known = [
+                name
+                for name in ("before", "durably, done", "durably", "after", "not durably")
+                if heir.find(name)
+            ]
             assert known == ["before", "durably"]
             assert heir.counts().completed == 1
 
 
-def test_another_primary_meanwhile(connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a batch go to two primaries. The first part may be lost, although the second has a replica."""
+def test_another_primary_meanwhile(
+    connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of a batch go to two primaries. The first part may be lost, although the second has
+    a replica."""
     queue = connect("q")
     changed = threading.Event()
     original = Ops.enqueue
 
     def enqueue(self: Ops, items: Any) -> Any:
         op = original(self, items)
-        if pair.primary.ask("EXISTS", "headrace:{q}:q:jobs") and not changed.is_set():  # the first part is in
+        # the first part is in
+        if pair.primary.ask("EXISTS", "headrace:{q}:q:jobs") and not changed.is_set():
             changed.set()
             pair.primary.ask("REPLICAOF", *pair.replica.place)
             pair.primary.ask("REPLICAOF", "NO", "ONE")  # as a primary that begins another history
@@ -242,9 +265,11 @@ def wavering() -> Iterator[Cluster]:
         yield cluster
 
 
-def replaced_while_it_waits(cluster: Cluster, key: str, call: Callable[[], Any]) -> BaseException | None:
-    """Let the master lose the writes of *call* to *key* and be the master again before the wait ends. Return the error
-    of the call.
+def replaced_while_it_waits(
+    cluster: Cluster, key: str, call: Callable[[], Any]
+) -> BaseException | None:
+    """Let the master lose the writes of *call* to *key* and be the master again before the wait
+    ends. Return the error of the call.
     """
     (master,) = cluster.primaries
     heir = cluster.replica_of(master)
@@ -261,7 +286,8 @@ def replaced_while_it_waits(cluster: Cluster, key: str, call: Callable[[], Any])
         until(lambda: follows(heir), "a replica")
 
         def ended() -> bool:
-            master.ask("SET", "elsewhere", "x" * 1_000)  # the other history has to come as far as the first had
+            # the other history has to come as far as the first had
+            master.ask("SET", "elsewhere", "x" * 1_000)
             return called.done()
 
         until(ended, "the call")
@@ -273,8 +299,10 @@ def replaced_while_it_waits(cluster: Cluster, key: str, call: Callable[[], Any])
 def test_a_wait_that_outlives_its_history(
     call: str, colour: str, wavering: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A master is replaced during a wait and is the master again. Its replica lacks the writes of the call."""
-    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 6_000)  # both take-overs are over by then
+    """A master is replaced during a wait and is the master again. Its replica lacks the writes of
+    the call."""
+    # both take-overs are over by then
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 6_000)
     with Connect(colour, wavering) as connect:
         queue = connect("w/a", url=f"{wavering.url}?socket_timeout=60", durable="replicas:1")
         queue.admin.delete()
@@ -314,7 +342,10 @@ def test_a_workers_settlements(pair: Pair, kind: str, caplog: pytest.LogCaptureF
 @pytest.mark.slow
 def test_on_a_cluster(colour: str) -> None:
     options = [f"--{MAY_NOT}", "yes"]  # the replica does not take over from a busy master
-    with Cluster(binaries()[0], 1, 1, extra=options) as cluster, Connect(colour, cluster) as connect:
+    with (
+        Cluster(binaries()[0], 1, 1, extra=options) as cluster,
+        Connect(colour, cluster) as connect,
+    ):
         queue = connect("q", durable="replicas:1")
         assert queue.enqueue(b"x").added
         assert len(queue.enqueue_many([b"x"] * 2_500)) == 2_500
@@ -326,14 +357,19 @@ def test_on_a_cluster(colour: str) -> None:
 
 
 def test_a_server_that_can_not(connect: Connect, newest: Server) -> None:
-    """No call is sent, because the server has no disk to wait for or, as on 6.2, does not know the command."""
+    """No call is sent, because the server has no disk to wait for or, as on 6.2, does not know the
+    command."""
     queue = connect("q", url=newest.url, durable="fsync")
-    with pytest.raises(ConfigurationError, match=r"nothing was sent, as the server says: .*appendonly"):
+    with pytest.raises(
+        ConfigurationError, match=r"nothing was sent, as the server says: .*appendonly"
+    ):
         queue.enqueue(b"x")
     assert queue.counts().waiting == 0
 
 
-def test_whether_a_frozen_server_can_wait_is_asked_within_the_calls_bound(connect: Connect, pair: Pair) -> None:
+def test_whether_a_frozen_server_can_wait_is_asked_within_the_calls_bound(
+    connect: Connect, pair: Pair
+) -> None:
     """The question ends with the call and not after a connection's timeout."""
     queue = connect("q", url=f"{pair.url}?socket_timeout=300", durable="replicas:1", timeout=2.0)
     queue.counts()  # there is a connection
@@ -355,12 +391,16 @@ def test_a_frozen_master_is_not_asked_what_another_can(colour: str) -> None:
         group, other, _ = cluster.groups()
         living, frozen = cluster.owner(group), cluster.owner(other)
         bounds: dict[str, Any] = {"durable": "fsync", "timeout": 3.0}
-        queues = [connect(group, url=f"redis+cluster://127.0.0.1:{living.port}", **bounds) for _ in range(8)]
+        queues = [
+            connect(group, url=f"redis+cluster://127.0.0.1:{living.port}", **bounds)
+            for _ in range(8)
+        ]
         for queue in queues:
             queue.counts()  # it knows all masters
         frozen.suspend()
         try:
-            queues += [connect(group, url=cluster.url, **bounds) for _ in range(4)]  # these know none
+            # these know none
+            queues += [connect(group, url=cluster.url, **bounds) for _ in range(4)]
             for queue in queues:
                 start = time.monotonic()
                 assert queue.enqueue(b"x").added
@@ -378,7 +418,9 @@ def test_what_is_not_understood() -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", [*DURABLE, *DURABLE_IN_SCRIPTS])
-def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug(
+    mutant: str, pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of these tests finds the bug."""
     if mutant in DURABLE:
         bug = DURABLE[mutant]
@@ -391,7 +433,17 @@ def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, mo
     check: Any = globals()[found_by]
     wanted = inspect.signature(check).parameters
     with Connect("sync", pair) as connect:
-        given = {"connect": connect, "pair": pair, "monkeypatch": monkeypatch, "colour": "sync", "call": "enqueue"}
-        given |= {name: request.getfixturevalue(name) for name in ("lagging", "wavering") if name in wanted}
+        given = {
+            "connect": connect,
+            "pair": pair,
+            "monkeypatch": monkeypatch,
+            "colour": "sync",
+            "call": "enqueue",
+        }
+        given |= {
+            name: request.getfixturevalue(name)
+            for name in ("lagging", "wavering")
+            if name in wanted
+        }
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             check(**{name: given[name] for name in wanted})

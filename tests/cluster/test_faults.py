@@ -1,4 +1,5 @@
-"""Clusters that change during work. Slots move, masters die and connections are cut. No job is lost or runs twice."""
+"""Clusters that change during work. Slots move, masters die and connections are cut. No job is lost
+or runs twice."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def replicated() -> Iterator[Cluster]:
 
 
 def test_slots_move_under_work(cluster: Cluster, kind: str) -> None:
-    """Slots move key by key and at once. Calls meet MOVED, ASK and TRYAGAIN, and blocked reads lose their stream."""
+    """Slots move key by key and at once. Calls meet MOVED, ASK and TRYAGAIN, and blocked reads lose
+    their stream."""
     names = cluster.groups()
     with Load(cluster.url, names, kind) as load:
         load.goes_on(20)
@@ -58,7 +60,8 @@ def test_slots_move_under_work(cluster: Cluster, kind: str) -> None:
 
 
 def test_a_call_waits_while_its_slot_is_open(connect: Connect, cluster: Cluster) -> None:
-    """Half of the keys are on either node. The call goes on when the migration ends, and it has acted once."""
+    """Half of the keys are on either node. The call goes on when the migration ends, and it has
+    acted once."""
     name = cluster.groups()[0]
     queue = connect(name)
     queue.enqueue_many([b"x"] * 10)
@@ -95,7 +98,8 @@ def test_where_a_slot_has_gone_is_learnt(connect: Connect, cluster: Cluster) -> 
 
 
 def test_a_key_that_has_gone_ahead(cluster: Cluster) -> None:
-    """The script has one key, which has moved already. ASK leads to its node. A script of several keys would wait."""
+    """The script has one key, which has moved already. ASK leads to its node. A script of several
+    keys would wait."""
     name = cluster.groups()[0]
     ops = Ops(Keys.of(name))
     executor = executor_of(cluster.url)
@@ -130,7 +134,10 @@ def test_a_lost_reply_and_a_slot_that_moves(cluster: Cluster) -> None:
         def lose() -> None:
             if not lost:
                 lost.append(None)
-                until(lambda: cluster.owner(name).ask("XLEN", here.keys.key("jobs")) == 2, "the call to have run")
+                until(
+                    lambda: cluster.owner(name).ask("XLEN", here.keys.key("jobs")) == 2,
+                    "the call to have run",
+                )
                 cluster.migrate(name, to)
                 raise redis.ConnectionError("the reply is lost")
 
@@ -185,7 +192,8 @@ def test_a_listener_follows_its_slot(connect: Connect, cluster: Cluster) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 6])
 def test_a_listener_follows_a_failover(replicated: Cluster, shards: int) -> None:
-    """The listener follows as soon as a replica serves the slots, even if its client makes no other call."""
+    """The listener follows as soon as a replica serves the slots, even if its client makes no other
+    call."""
     table, stop = Table.of("q", shards), threading.Event()
     group = "q" if shards == 1 else table.shards[0].tag("q")
     key = next(key for key in map(str, range(100)) if table.shard_of(key) == 0)
@@ -236,8 +244,8 @@ def test_a_master_is_replaced_by_hand(replicated: Cluster, kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
-    """The replica has all writes. Pending calls are sent to it under their numbers. Calls to the other two do not
-    wait.
+    """The replica has all writes. Pending calls are sent to it under their numbers. Calls to the
+    other two do not wait.
     """
     names = replicated.groups()
     with Load(replicated.url, names, kind) as load:
@@ -252,7 +260,8 @@ def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> None:
-    """The master neither answers nor closes connections. Calls to it end in time, and calls to others do not wait."""
+    """The master neither answers nor closes connections. Calls to it end in time, and calls to
+    others do not wait."""
     lost, *alive = cluster.groups()
     frozen = cluster.owner(lost)
     worker = Running(kind, url=cluster.url, heartbeat=0.4, timeout=2.0)
@@ -260,7 +269,10 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
         worker.handler(name)(lambda _job: None)
     queues = [Queue(name, url=cluster.url) for name in (lost, *alive)]
     with worker:
-        until(lambda: all(any(one.alive for one in queue.admin.workers()) for queue in queues), "a worker everywhere")
+        until(
+            lambda: all(any(one.alive for one in queue.admin.workers()) for queue in queues),
+            "a worker everywhere",
+        )
         frozen.suspend()
         try:
             end = time.monotonic() + 4.0  # twice its timeout
@@ -268,8 +280,15 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
                 for queue in queues[1:]:
                     done = queue.counts().completed
                     queue.enqueue(b"x")
-                    until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
-                    assert [one.alive for one in queue.admin.workers() if not one.name.startswith("queue-")] == [True]
+                    until(
+                        lambda queue=queue, done=done: queue.counts().completed > done,
+                        "a worker that goes on",
+                    )
+                    assert [
+                        one.alive
+                        for one in queue.admin.workers()
+                        if not one.name.startswith("queue-")
+                    ] == [True]
                 time.sleep(0.05)
             with (
                 Queue(lost, url=cluster.url, timeout=0.5) as queue,
@@ -288,7 +307,8 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
 
 @pytest.mark.slow
 def test_a_dead_master_is_no_others_concern(kind: str) -> None:
-    """A worker serves queues on three masters, and one dies for good. It stays alive and works on the others."""
+    """A worker serves queues on three masters, and one dies for good. It stays alive and works on
+    the others."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
         lost, *alive = cluster.groups()
         worker = Running(kind, url=cluster.url, heartbeat=0.4, timeout=2.0)
@@ -297,7 +317,8 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
         queues = [Queue(name, url=cluster.url) for name in alive]
         with worker:
             until(
-                lambda: all(any(one.alive for one in queue.admin.workers()) for queue in queues), "a worker everywhere"
+                lambda: all(any(one.alive for one in queue.admin.workers()) for queue in queues),
+                "a worker everywhere",
             )
             dead = cluster.owner(lost)
             dead.kill()
@@ -306,13 +327,23 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
                 for queue in queues:
                     done = queue.counts().completed
                     queue.enqueue(b"x")
-                    until(lambda queue=queue, done=done: queue.counts().completed > done, "a worker that goes on")
-                    assert [one.alive for one in queue.admin.workers() if not one.name.startswith("queue-")] == [True]
+                    until(
+                        lambda queue=queue, done=done: queue.counts().completed > done,
+                        "a worker that goes on",
+                    )
+                    assert [
+                        one.alive
+                        for one in queue.admin.workers()
+                        if not one.name.startswith("queue-")
+                    ] == [True]
                 time.sleep(0.05)
             end = time.monotonic()
         assert time.monotonic() - end < 20  # it does not wait for the dead one
         assert not [
-            one for queue in queues for one in queue.admin.workers() if not one.name.startswith("queue-")
+            one
+            for queue in queues
+            for one in queue.admin.workers()
+            if not one.name.startswith("queue-")
         ]  # it left
         for queue in queues:
             queue.close()
@@ -326,6 +357,7 @@ def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPa
     """One of these tests finds the bug."""
     bug = MUTANTS[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for a condition that never holds
+    # seconds to wait for a condition that never holds
+    monkeypatch.setattr(until, "__defaults__", ("", 3.0))
     with Connect("sync", cluster) as connect, pytest.raises((AssertionError, redis.RedisError)):
         check(globals()[bug.found_by], {"connect": connect, "cluster": cluster, "kind": "threads"})

@@ -1,4 +1,5 @@
-"""Follow-ups that go from master to master, while masters are away or are replaced, and replicas lag."""
+"""Follow-ups that go from master to master, while masters are away or are replaced, and replicas
+lag."""
 
 from __future__ import annotations
 
@@ -40,7 +41,12 @@ def test_to_all_masters(connect: Connect, cluster: Cluster) -> None:
         then = [NewJob(b"y", key=key, queue="q/b" if n % 2 else None) for n, key in enumerate(KEYS)]
         assert lease.complete(b"done", then=then)
     counts = queue.counts()
-    assert (counts.enqueued, counts.completed, counts.present, counts.lost) == (12 + 12 * 30, 12 + 12 * 30, 0, 0)
+    assert (counts.enqueued, counts.completed, counts.present, counts.lost) == (
+        12 + 12 * 30,
+        12 + 12 * 30,
+        0,
+        0,
+    )
     assert after.counts().waiting == 12 * 30
     assert {shard.counts.handing for shard in queue.admin.shards()} == {0}
     assert {TABLE.shard_of(key) for key in KEYS} == {
@@ -95,7 +101,8 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
 @pytest.mark.slow
 def test_a_master_is_replaced_under_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job of a chain follows the one before in another shard. Each completes once."""
-    monkeypatch.setattr("headrace._core.shards.transfer.ALONE_S", 2.0)  # the new master has no replica to wait for
+    # the new master has no replica to wait for
+    monkeypatch.setattr("headrace._core.shards.transfer.ALONE_S", 2.0)
     chains, steps = 60, 5
     won: Counter[bytes] = Counter()
     with Cluster(binaries()[0], replicas=1) as cluster:
@@ -110,7 +117,9 @@ def test_a_master_is_replaced_under_chains(monkeypatch: pytest.MonkeyPatch) -> N
                             chain, _, step = lease.job.payload.partition(b" ")
                             number = int(step) + 1
                             then = (
-                                [NewJob(b"%s %d" % (chain, number), key=f"{chain!r}{number}")] if number < steps else []
+                                [NewJob(b"%s %d" % (chain, number), key=f"{chain!r}{number}")]
+                                if number < steps
+                                else []
                             )
                             if lease.complete(then=then):
                                 won[lease.job.payload] += 1
@@ -126,7 +135,9 @@ def test_a_master_is_replaced_under_chains(monkeypatch: pytest.MonkeyPatch) -> N
             master = cluster.masters[0]
             master.hand_over(cluster.replica_of(master))
             master.kill()
-            until(lambda: sum(won.values()) >= chains * steps or errors, "the ends of all chains", 120)
+            until(
+                lambda: sum(won.values()) >= chains * steps or errors, "the ends of all chains", 120
+            )
             assert not errors
             assert queue.admin.drain(60)
             counts = queue.counts()
@@ -156,14 +167,17 @@ def between_shards(colour: str, pair: Pair) -> tuple[Connect, Any, str]:
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_leaves_the_outbox_when_a_replica_has_it(
+    colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     connect, queue, far = between_shards(colour, pair)
     pair.replica.suspend()
     try:
         assert queue.lease().complete(then=[NewJob(b"y", key=far)])
         counts = queue.counts()
-        assert (counts.waiting, counts.handing) == (1, 1)  # it is there already, but on the primary only
+        # it is there already, but on the primary only
+        assert (counts.waiting, counts.handing) == (1, 1)
         assert queue.lease().complete()
         assert queue.counts().handing == 1
     finally:
@@ -176,15 +190,20 @@ def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, mon
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_replica_that_is_away_is_waited_for(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replica may take over without the latest writes. The wait is bounded, because there may be no replica any
-    more.
+def test_a_replica_that_is_away_is_waited_for(
+    colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica may take over without the latest writes. The wait is bounded, because there may
+    be no replica any more.
     """
     connect, queue, far = between_shards(colour, pair)
     pair.replica.suspend()
     pair.primary.ask("CLIENT", "KILL", "TYPE", "replica")
     try:
-        until(lambda: pair.primary.info("INFO", "replication")["connected_slaves"] == "0", "a primary without replica")
+        until(
+            lambda: pair.primary.info("INFO", "replication")["connected_slaves"] == "0",
+            "a primary without replica",
+        )
         assert queue.lease().complete(then=[NewJob(b"y", key=far)])
         assert (queue.counts().waiting, queue.counts().handing) == (1, 1)
         monkeypatch.setattr("headrace._core.shards.transfer.ALONE_S", 0.0)

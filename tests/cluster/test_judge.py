@@ -44,7 +44,10 @@ WRONG: dict[str, tuple[str, Callable[[Judge], None]]] = {
     "one is counted twice": ("twice", lambda judge: done(judge, "a", "b", counted=3)),
     "one is not counted": ("twice", lambda judge: done(judge, "a", "b", counted=1)),
     "two complete it": ("twice", twice),
-    "counts that do not add up": ("law", lambda judge: judge.law("q", Counts(enqueued=2, completed=1))),
+    "counts that do not add up": (
+        "law",
+        lambda judge: judge.law("q", Counts(enqueued=2, completed=1)),
+    ),
     "the later one first": ("order", lambda judge: in_order(judge, 0, 2)),
     "an earlier one again": ("order", lambda judge: in_order(judge, 0, 1, 0)),
     "two of a key at a time": ("order", side_by_side),

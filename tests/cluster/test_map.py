@@ -61,7 +61,9 @@ def test_calls_of_threads_learn_the_map_together(silent: Cluster) -> None:
                 one.enqueue(b"x")
 
         calls = [pool.submit(way, number) for number in range(CALLS // 2) for way in (call, shared)]
-        until(lambda: all(each.done() for each in calls), "calls that end in their time", PATIENCE_S)
+        until(
+            lambda: all(each.done() for each in calls), "calls that end in their time", PATIENCE_S
+        )
     for each in calls:
         each.result()
 
@@ -95,7 +97,9 @@ def test_tasks_learn_the_map_together(silent: Cluster) -> None:
     async def calls() -> Any:
         async with AsyncQueue("one", url=silent.url, timeout=1.0) as queue:
             async with asyncio.timeout(PATIENCE_S):
-                return await asyncio.gather(*(queue.enqueue(b"x") for _ in range(CALLS)), return_exceptions=True)
+                return await asyncio.gather(
+                    *(queue.enqueue(b"x") for _ in range(CALLS)), return_exceptions=True
+                )
 
     found = asyncio.run(calls())
     assert all(isinstance(one, (redis.RedisError, OSError)) for one in found)

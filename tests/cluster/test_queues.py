@@ -55,7 +55,9 @@ def test_any_node_is_a_seed(connect: Connect, cluster: Cluster) -> None:
     """A seed names the other nodes. Missing seeds are skipped."""
     name = cluster.groups()[0]
     for node in cluster.nodes:
-        queue = connect(name, url=f"redis+cluster://127.0.0.1:1,127.0.0.1:{node.port}/0?socket_timeout=7")
+        queue = connect(
+            name, url=f"redis+cluster://127.0.0.1:1,127.0.0.1:{node.port}/0?socket_timeout=7"
+        )
         assert queue.enqueue(b"x").added
     assert queue.counts().waiting == 3
 
@@ -104,15 +106,20 @@ def test_events_of_each_master(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_schedules_and_flows_on_all_masters(kind: str, cluster: Cluster) -> None:
-    """One worker ticks the schedules and leads runs with children to their ends, on three masters."""
+    """One worker ticks the schedules and leads runs with children to their ends, on three
+    masters."""
     worker = Running(kind, url=cluster.url)
     names = cluster.groups()
     flows = [Flow(name, url=cluster.url) for name in names]
     sums: dict[str, list[bytes]] = {name: [] for name in names}
     for flow in flows:
-        flow.stage("split", next="sum", children="work")(lambda _: FanOut([b"a", b"b", b"c"], stage="work"))
+        flow.stage("split", next="sum", children="work")(
+            lambda _: FanOut([b"a", b"b", b"c"], stage="work")
+        )
         flow.stage("work")(lambda job: job.payload.upper())
-        flow.stage("sum")(lambda job, found=sums[flow.name]: found.append(b"".join(job.children.values())))
+        flow.stage("sum")(
+            lambda job, found=sums[flow.name]: found.append(b"".join(job.children.values()))
+        )
         worker.worker.flow(flow)
         worker.handler(flow.name)(lambda _job: None)
     queues = [Queue(name, url=cluster.url) for name in names]
@@ -143,7 +150,9 @@ def test_a_worker_with_queues_on_all_masters(kind: str, cluster: Cluster) -> Non
         until(lambda: all(queue.counts().completed == 300 for queue in queues), "all jobs")
         alive = headrace.workers(redis.RedisCluster(*cluster.nodes[0].place))
         assert {one.queue for one in alive if one.alive} == set(names)
-    assert not [one for queue in queues for one in queue.admin.workers() if one.name == worker.worker.name]
+    assert not [
+        one for queue in queues for one in queue.admin.workers() if one.name == worker.worker.name
+    ]
     for queue in queues:
         queue.close()
 
@@ -157,7 +166,9 @@ def test_what_there_is(cluster: Cluster) -> None:
     with redis.RedisCluster(*cluster.nodes[0].place) as client:
         assert headrace.queues(client) == names
     with Inspector(url=cluster.url) as inspector:
-        assert {one.name: one.counts.waiting for one in inspector.overview().queues} == dict.fromkeys(names, 3)
+        assert {
+            one.name: one.counts.waiting for one in inspector.overview().queues
+        } == dict.fromkeys(names, 3)
 
     async def look() -> list[str]:
         client = redis.asyncio.RedisCluster(*cluster.nodes[0].place)
@@ -185,7 +196,8 @@ def test_one_servers_url(connect: Connect, cluster: Cluster) -> None:
     url = f"redis://127.0.0.1:{cluster.owner(here).port}"
     assert connect(here, url=url).enqueue(b"x").added
     with pytest.raises(
-        ConfigurationError, match=re.escape(f"use redis+cluster://127.0.0.1:{cluster.owner(here).port}")
+        ConfigurationError,
+        match=re.escape(f"use redis+cluster://127.0.0.1:{cluster.owner(here).port}"),
     ):
         connect(there, url=url).enqueue(b"x")
 
@@ -195,7 +207,10 @@ def test_a_clusters_url_of_one_server(connect: Connect, newest: Server) -> None:
         connect("q", url="redis+cluster://").enqueue(b"x")
     with pytest.raises(ConfigurationError, match="host and port can't be read"):
         connect("q", url="redis+cluster://a:b").enqueue(b"x")
-    with Server(newest.binary, tcp=True) as alone, pytest.raises(ConfigurationError, match="is no node of a cluster"):
+    with (
+        Server(newest.binary, tcp=True) as alone,
+        pytest.raises(ConfigurationError, match="is no node of a cluster"),
+    ):
         connect("q", url=f"redis+cluster://127.0.0.1:{alone.port}").enqueue(b"x")
 
 

@@ -1,4 +1,5 @@
-"""The users of the documentation on a cluster. They may do what their roles allow, and nothing else."""
+"""The users of the documentation on a cluster. They may do what their roles allow, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from headrace import Queue, Worker
 from tests.docs.test_roles import DOCS, NOT_ALLOWED, REFUSED, ROLES
 from tests.support.cluster import Cluster
 
-(MORE,) = re.findall(r"`(\+cluster\|slots [^`]*)`", (DOCS / "how-to" / "use-a-cluster.md").read_text("utf-8"))
+(MORE,) = re.findall(
+    r"`(\+cluster\|slots [^`]*)`", (DOCS / "how-to" / "use-a-cluster.md").read_text("utf-8")
+)
 
 
 def test_each_role_on_each_master(cluster: Cluster) -> None:
@@ -30,7 +33,10 @@ def test_each_role_on_each_master(cluster: Cluster) -> None:
                     assert queue.enqueue(b"x").result(timeout=60) == b"X"
                     with pytest.raises(NOT_ALLOWED, match=REFUSED):
                         queue.lease()
-                with Queue(name, url=urls["mail"]) as queue, queue.events(["added"], timeout=60) as events:
+                with (
+                    Queue(name, url=urls["mail"]) as queue,
+                    queue.events(["added"], timeout=60) as events,
+                ):
                     assert queue.enqueue(b"x").id == next(events).id
                 with Queue(name, url=urls["viewer"]) as queue:
                     assert queue.counts().enqueued == 2

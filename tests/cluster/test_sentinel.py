@@ -1,7 +1,8 @@
-"""A primary behind Sentinel that is killed, replaced by hand, or frozen during work. Clients leave it at once.
+"""A primary behind Sentinel that is killed, replaced by hand, or frozen during work. Clients leave
+it at once.
 
-Each takes no more writes before that, until its replica has everything: so nothing is lost by the replication, and what
-is lost nevertheless was written to a server that was no longer the primary.
+Each takes no more writes before that, until its replica has everything: so nothing is lost by the
+replication, and what is lost nevertheless was written to a server that was no longer the primary.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tests.support.servers import binaries
 pytestmark = pytest.mark.ci
 
 LATE_S = 2.0  # seconds for which the news of another primary is held up
-STILL_S = 8.0  # seconds: Sentinel takes two or three, of which one is its down-after; without it a socket's ten pass
+# seconds: Sentinel takes two or three, of which one is its down-after; without it a socket's ten
+# pass
+STILL_S = 8.0
 
 
 @pytest.fixture
@@ -38,11 +41,14 @@ def killed(sentinels: Sentinels) -> None:
 
 
 def heard(sentinels: Sentinels) -> None:
-    """Wait until this process knows the primary. Writes that a former one acknowledged before are lost, because no
-    client can know better.
+    """Wait until this process knows the primary. Writes that a former one acknowledged before are
+    lost, because no client can know better.
     """
     place = sentinels.primary.place
-    until(lambda: any(watch.primary == place for watch in list(sentinel._WATCHES.values())), "word of another primary")
+    until(
+        lambda: any(watch.primary == place for watch in list(sentinel._WATCHES.values())),
+        "word of another primary",
+    )
 
 
 def replaced(sentinels: Sentinels) -> None:
@@ -54,7 +60,8 @@ def replaced(sentinels: Sentinels) -> None:
 
 
 def frozen(sentinels: Sentinels) -> None:
-    """Freeze the primary until it is replaced, then wake it. It would run the commands that were sent to it."""
+    """Freeze the primary until it is replaced, then wake it. It would run the commands that were
+    sent to it."""
     former = sentinels.primary
     former.suspend()
     until(lambda: sentinels.primary is not former, "another primary")
@@ -66,7 +73,9 @@ def frozen(sentinels: Sentinels) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 @pytest.mark.parametrize("fault", [killed, replaced, frozen], ids=lambda fault: fault.__name__)
-def test_another_primary(sentinels: Sentinels, fault: Callable[[Sentinels], None], kind: str) -> None:
+def test_another_primary(
+    sentinels: Sentinels, fault: Callable[[Sentinels], None], kind: str
+) -> None:
     former = sentinels.primary
     (replica,) = (node for node in sentinels.nodes if node is not former)
     with Load(sentinels.client, ["q"], kind) as load:
@@ -78,7 +87,9 @@ def test_another_primary(sentinels: Sentinels, fault: Callable[[Sentinels], None
 
 
 @pytest.mark.slow
-def test_a_primary_that_is_heard_of_late(sentinels: Sentinels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_primary_that_is_heard_of_late(
+    sentinels: Sentinels, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread that listens to a Sentinel is late, as on a busy machine."""
     original = sentinel.Watch._take
 
@@ -98,7 +109,8 @@ def test_planted_bug(mutant: str, sentinels: Sentinels, monkeypatch: pytest.Monk
     """One of these tests finds the bug."""
     bug = SENTINEL[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", STILL_S))  # seconds to wait for a condition that never holds
+    # seconds to wait for a condition that never holds
+    monkeypatch.setattr(until, "__defaults__", ("", STILL_S))
     check = globals()[bug.found_by]
     with pytest.raises((AssertionError, HeadraceError)):
         check(sentinels, frozen, "threads")

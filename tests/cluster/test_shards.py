@@ -1,4 +1,5 @@
-"""Sharded queues on three masters. They are spread evenly, and a master that is gone stops only its own shards."""
+"""Sharded queues on three masters. They are spread evenly, and a master that is gone stops only its
+own shards."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def test_a_queue_on_all_masters(connect: Connect, cluster: Cluster, shards: int)
     while leases := queue.lease_many(300):
         assert all(queue.complete_many(leases))
         found += [lease.job.payload for lease in leases]
-    assert sorted(found) == sorted([b"%d" % n for n in range(3_000)] + [b"k%d" % n for n in range(300)])
+    assert sorted(found) == sorted(
+        [b"%d" % n for n in range(3_000)] + [b"k%d" % n for n in range(300)]
+    )
     counts = queue.counts()
     assert (counts.completed, counts.present, counts.lost) == (3_300, 0, 0)
 
@@ -92,7 +95,8 @@ def test_the_tour_of_a_queue(connect: Connect) -> None:
 
 @contextmanager
 def producing(url: str, keys: Mapping[int, str]) -> Iterator[Callable[[], int]]:
-    """Enqueue jobs to each shard in turn with counting ids. Yield a function that returns the last number."""
+    """Enqueue jobs to each shard in turn with counting ids. Yield a function that returns the last
+    number."""
     stop, n = threading.Event(), 0
 
     def produce() -> None:
@@ -113,7 +117,8 @@ def producing(url: str, keys: Mapping[int, str]) -> Iterator[Callable[[], int]]:
 
 
 def test_events_of_all_masters(connect: Connect, cluster: Cluster) -> None:
-    """There is a connection to each master. A slot that moves is followed, and events of the others are not missed."""
+    """There is a connection to each master. A slot that moves is followed, and events of the others
+    are not missed."""
     queue, table = connect("q", shards=6), Table.of("q", 6)
     tag = table.shards[0].tag("q")
     keys = {table.shard_of(f"k{n}"): f"k{n}" for n in range(100)}
@@ -125,7 +130,9 @@ def test_events_of_all_masters(connect: Connect, cluster: Cluster) -> None:
         return bool(heard.get(0)) and heard[0][-1] > moved
 
     with listening(queue, "added") as told:
-        assert [len(node.ask("CLIENT", "LIST", "TYPE", "pubsub").splitlines()) for node in cluster.nodes] == [1, 1, 1]
+        assert [
+            len(node.ask("CLIENT", "LIST", "TYPE", "pubsub").splitlines()) for node in cluster.nodes
+        ] == [1, 1, 1]
         with producing(cluster.url, keys) as produced:
             until(hear, "a first one")
             cluster.migrate(tag, cluster.other(tag))
@@ -174,7 +181,10 @@ def test_a_dead_master_stops_its_own_shards_only(dying: Cluster, kind: str) -> N
             dead.kill()
             for key in living:
                 receipt = queue.enqueue(b"x", key=key)
-                until(lambda key=key, name=receipt.id: queue.find(name, key=key) is None, "a worker that goes on")
+                until(
+                    lambda key=key, name=receipt.id: queue.find(name, key=key) is None,
+                    "a worker that goes on",
+                )
         alive = [part for part in table.shards if part.number not in gone]
         assert {part.number for part in alive} == {table.shard_of(key) for key in living}
 
@@ -206,8 +216,12 @@ def test_anonymous_jobs_go_round_a_dead_master(colour: str, dying: Cluster) -> N
     assert failed <= 5
     living = next(f"k{n}" for n in range(99) if table.shard_of(f"k{n}") not in gone)
     lost = next(f"k{n}" for n in range(99) if table.shard_of(f"k{n}") in gone)
-    with pytest.raises((errors.ConnectionError, errors.TimeoutError, errors.ClusterDownError)) as raised:
-        queue.enqueue_many([NewJob(b"a", key=living), NewJob(b"b", key=lost), NewJob(b"c", key=living)])
+    with pytest.raises(
+        (errors.ConnectionError, errors.TimeoutError, errors.ClusterDownError)
+    ) as raised:
+        queue.enqueue_many(
+            [NewJob(b"a", key=living), NewJob(b"b", key=lost), NewJob(b"c", key=living)]
+        )
     receipts: Any = raised.value.receipts  # type: ignore[union-attr]
     assert [receipt is not None for receipt in receipts] == [True, False, True]
     assert queue.find(receipts[2].id).job.payload == b"c"
@@ -215,7 +229,8 @@ def test_anonymous_jobs_go_round_a_dead_master(colour: str, dying: Cluster) -> N
 
 
 def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
-    """A frozen master runs its commands when it wakes. The failed call is not sent to another node."""
+    """A frozen master runs its commands when it wakes. The failed call is not sent to another
+    node."""
     frozen = cluster.masters[1]
     gone = shards_of(cluster, frozen, Table.of("q", 6))
     with Queue("q", url=cluster.url, shards=6, timeout=0.5) as queue:
@@ -233,7 +248,10 @@ def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
             frozen.wake()
         cluster.settled()
         until(
-            lambda: sum(shard.counts.waiting for shard in queue.admin.shards() if shard.number in gone) > 2_000,
+            lambda: (
+                sum(shard.counts.waiting for shard in queue.admin.shards() if shard.number in gone)
+                > 2_000
+            ),
             "the call",
         )
         assert queue.counts().enqueued == 6_000 + calls
@@ -242,7 +260,8 @@ def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
-    """Jobs with and without ids complete once while a master is killed and its replica takes over."""
+    """Jobs with and without ids complete once while a master is killed and its replica takes
+    over."""
     with Cluster(binaries()[0], replicas=1) as cluster:
         worker, done = Running(kind, url=cluster.url, heartbeat=0.5, timeout=4.0), Counter[bytes]()
 
@@ -290,8 +309,8 @@ def test_a_flow_on_all_masters(cluster: Cluster, kind: str) -> None:
 
 
 def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) -> None:
-    """The number goes from four to eight and back on three masters. Producers know the old table. Each job runs
-    once.
+    """The number goes from four to eight and back on three masters. Producers know the old table.
+    Each job runs once.
     """
     worker, done, enough = Running(kind, url=cluster.url), Counter[bytes](), threading.Event()
 
@@ -307,7 +326,9 @@ def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) ->
             with Queue("q", url=cluster.url, shards=4) as queue:
                 while not enough.is_set():
                     some = [b"%d" % (len(added) + n) for n in range(6)]
-                    queue.enqueue_many([some[0], some[1], *(NewJob(one, key=f"k{one!r}") for one in some[2:5])])
+                    queue.enqueue_many(
+                        [some[0], some[1], *(NewJob(one, key=f"k{one!r}") for one in some[2:5])]
+                    )
                     queue.enqueue(some[5], id=some[5].decode())
                     added.extend(some)
                     enough.wait(0.005)
@@ -320,7 +341,10 @@ def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) ->
         for shards in (8, 4):
             before = len(added)
             assert queue.admin.reshard(shards).shards == shards
-            until(lambda before=before: errors_ or len(added) >= before + 120, "a producer that goes on")
+            until(
+                lambda before=before: errors_ or len(added) >= before + 120,
+                "a producer that goes on",
+            )
         enough.set()
         producer.join()
         assert not errors_
@@ -340,7 +364,8 @@ def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPa
     """One of these tests finds the bug."""
     bug = SHARDS[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for a condition that never holds
+    # seconds to wait for a condition that never holds
+    monkeypatch.setattr(until, "__defaults__", ("", 3.0))
     given = {"cluster": cluster, "kind": "threads"}
     with pytest.raises(AssertionError):
         check(globals()[bug.found_by], given)

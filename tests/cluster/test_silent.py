@@ -1,5 +1,5 @@
-"""One of three masters is frozen. It neither answers nor closes connections. The shards of the others do not wait for
-it.
+"""One of three masters is frozen. It neither answers nor closes connections. The shards of the
+others do not wait for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.support.servers import Server
 SHARDS = 6
 TABLE = Table.of("q", SHARDS)
 TIMEOUT_S = 2.0
-BACK_S = 5.0  # seconds in which a node that has woken is asked again: sooner than it would be without a probe
+# seconds in which a node that has woken is asked again: sooner than it would be without a probe
+BACK_S = 5.0
 KEYS = [f"k{n}" for n in range(60)]
 
 pytestmark = [pytest.mark.ci, pytest.mark.slow]
@@ -35,7 +36,11 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow]
 def victim(cluster: Cluster, request: pytest.FixtureRequest) -> Server:
     """Return the master to freeze. It has the table, or only shards."""
     home = cluster.owner("q")
-    return home if request.param == "table" else next(node for node in cluster.masters if node is not home)
+    return (
+        home
+        if request.param == "table"
+        else next(node for node in cluster.masters if node is not home)
+    )
 
 
 @contextmanager
@@ -51,7 +56,10 @@ def silence(cluster: Cluster, node: Server) -> Iterator[None]:
 
 def _takes_all_for_living(node: Server) -> bool:
     known = node.info("CLUSTER", "INFO")
-    return (known["cluster_state"], known["cluster_slots_ok"]) == ("ok", known["cluster_slots_assigned"])
+    return (known["cluster_state"], known["cluster_slots_ok"]) == (
+        "ok",
+        known["cluster_slots_assigned"],
+    )
 
 
 def took(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -72,8 +80,8 @@ def parted(cluster: Cluster, node: Server) -> tuple[list[str], list[str]]:
 
 
 def test_leases_go_round_it(connect: Connect, cluster: Cluster, victim: Server) -> None:
-    """One call finds the silent node well within its time, and the others know. The node is used again once it
-    answers.
+    """One call finds the silent node well within its time, and the others know. The node is used
+    again once it answers.
     """
     lost, living = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
@@ -91,7 +99,11 @@ def test_leases_go_round_it(connect: Connect, cluster: Cluster, victim: Server) 
         assert (lease, seconds < TIMEOUT_S) == (None, True)
         assert all(lease.complete() for lease in leases)
     left: list[Any] = []
-    until(lambda: left.extend(queue.lease_many(len(lost))) or len(left) == len(lost), "its jobs", BACK_S)
+    until(
+        lambda: left.extend(queue.lease_many(len(lost))) or len(left) == len(lost),
+        "its jobs",
+        BACK_S,
+    )
     assert {lease.job.key for lease in left} == set(lost)
     assert all(queue.complete_many(left))
     counts = queue.counts()
@@ -111,8 +123,11 @@ def test_a_wait_for_jobs_goes_round_it(connect: Connect, cluster: Cluster, victi
         assert (lease.job.payload, seconds < TIMEOUT_S / 2) == (b"y", True)
 
 
-def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, victim: Server) -> None:
-    """A call that the node received before it froze runs when it wakes. Its jobs are not leased for long."""
+def test_an_interrupted_lease_keeps_no_job(
+    connect: Connect, cluster: Cluster, victim: Server
+) -> None:
+    """A call that the node received before it froze runs when it wakes. Its jobs are not leased for
+    long."""
     lost, _ = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S, lease=3_600)
     assert queue.lease_many(10) == []  # it has looked after all shards just now
@@ -123,7 +138,11 @@ def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, v
     with silence(cluster, victim):
         assert queue.lease_many(len(KEYS)) == []
     left: list[Any] = []
-    until(lambda: left.extend(queue.lease_many(len(KEYS))) or len(left) == len(lost), "its jobs", BACK_S)
+    until(
+        lambda: left.extend(queue.lease_many(len(KEYS))) or len(left) == len(lost),
+        "its jobs",
+        BACK_S,
+    )
     assert {lease.job.key for lease in left} == set(lost)
     assert {lease.job.attempt for lease in left} == {1}
 
@@ -137,7 +156,9 @@ def test_follow_ups_go_round_it(connect: Connect, cluster: Cluster, victim: Serv
     with silence(cluster, victim):
         for place, lease in enumerate(leases):
             seconds, won = took(
-                lambda lease=lease: queue.complete(lease, then=[NewJob(b"a", key=lost[0]), NewJob(b"b", key=living[9])])
+                lambda lease=lease: queue.complete(
+                    lease, then=[NewJob(b"a", key=lost[0]), NewJob(b"b", key=living[9])]
+                )
             )
             assert (won, seconds < (0.5 if place else TIMEOUT_S + 0.5)) == (True, True)
         there = queue.lease_many(9)
@@ -185,8 +206,11 @@ def test_when_all_are_silent(connect: Connect, cluster: Cluster) -> None:
     until(lambda: queue.lease() is not None, "a job again", BACK_S)
 
 
-def test_counts_and_listings_say_which_one_it_is(connect: Connect, cluster: Cluster, victim: Server) -> None:
-    """Counts and listings must be complete. All nodes are asked at once, and the error names the silent one."""
+def test_counts_and_listings_say_which_one_it_is(
+    connect: Connect, cluster: Cluster, victim: Server
+) -> None:
+    """Counts and listings must be complete. All nodes are asked at once, and the error names the
+    silent one."""
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
     queue.enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])
     with silence(cluster, victim):
@@ -199,7 +223,8 @@ def test_counts_and_listings_say_which_one_it_is(connect: Connect, cluster: Clus
 
 
 def test_first_calls_of_a_client(colour: str, cluster: Cluster) -> None:
-    """The client knows nothing yet but can read the table. Its calls to live masters do not wait."""
+    """The client knows nothing yet but can read the table. Its calls to live masters do not
+    wait."""
     victim = next(node for node in cluster.masters if node is not cluster.owner("q"))
     lost, living = parted(cluster, victim)
     with Connect(colour, cluster) as warm:

@@ -2,7 +2,8 @@
 
     CHAOS_SEED=7 CHAOS_SECONDS=600 pytest tests/cluster/test_storm.py -n 0 -s
 
-prolongs them, and has them on every server of the matrix; else each is on one, the second as the seed decides.
+prolongs them, and has them on every server of the matrix; else each is on one, the second as the
+seed decides.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ pytestmark = pytest.mark.ci
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "0"))
 NEWEST, *OTHERS = binaries()
-ONE, ANOTHER = (binaries(), binaries()) if SECONDS else ([NEWEST], [OTHERS[SEED % len(OTHERS)] if OTHERS else NEWEST])
+ONE, ANOTHER = (
+    (binaries(), binaries())
+    if SECONDS
+    else ([NEWEST], [OTHERS[SEED % len(OTHERS)] if OTHERS else NEWEST])
+)
 HOW: dict[str, Any] = {} if SECONDS else {"pause": 0.15, "parts": 10}
 MINUTE_S = 60.0
 long = pytest.mark.skipif(not SECONDS, reason="a minute each: CHAOS_SECONDS=60")
@@ -34,8 +39,8 @@ long = pytest.mark.skipif(not SECONDS, reason="a minute each: CHAOS_SECONDS=60")
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", ONE, ids=lambda binary: binary.name)
 def test_storm(binary: Binary) -> None:
-    """Masters, slots, connections and shards change. No job is lost, runs twice or out of order, and all work goes
-    on.
+    """Masters, slots, connections and shards change. No job is lost, runs twice or out of order,
+    and all work goes on.
     """
     with Cluster(binary, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED, **HOW) as storm:
@@ -76,7 +81,8 @@ def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The storm finds the bug and names the fault."""
     bug = STORM[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", 10.0))  # seconds to wait for a condition that never holds
+    # seconds to wait for a condition that never holds
+    monkeypatch.setattr(until, "__defaults__", ("", 10.0))
     with Cluster(NEWEST, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED) as storm:
             storm.blow(MINUTE_S, until_heard=bug.found_by)
@@ -92,7 +98,8 @@ def test_planted_bug_of_durable_calls(mutant: str, monkeypatch: pytest.MonkeyPat
     """Masters lose acknowledged writes. The storm finds the bug and names the fault."""
     bug = DURABLE_STORM[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 8_000)  # a master comes back within a few seconds
+    # a master comes back within a few seconds
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 8_000)
     with Cluster(NEWEST, replicas=1) as cluster:
         with Storm(cluster, SEED, exact=False, durable="replicas:1") as storm:
             storm.blow(MINUTE_S)

@@ -17,7 +17,8 @@ from tests.support.proxy import TLSProxy
 
 @pytest.fixture
 def tls(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The URL of three masters that announce the ports of proxies, and a queue on each. Each has its authority."""
+    """The URL of three masters that announce the ports of proxies, and a queue on each. Each has
+    its authority."""
     names = cluster.groups()
     with ExitStack() as stack:
         proxies = []
@@ -29,12 +30,18 @@ def tls(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
         authorities = tmp_path / "ca.pem"
         authorities.write_text("".join(Path(proxy.ca_path).read_text() for proxy in proxies))
         ports = {proxy.port for proxy in proxies}
-        cluster.until(lambda node: {port for *_, (_, port, *_) in node.ask("CLUSTER", "SLOTS")} == ports, "their ports")
+        cluster.until(
+            lambda node: {port for *_, (_, port, *_) in node.ask("CLUSTER", "SLOTS")} == ports,
+            "their ports",
+        )
         yield f"rediss+cluster://127.0.0.1:{proxies[0].port}?ssl_ca_certs={authorities}", names
         for node in cluster.nodes:
             node.ask("CONFIG", "SET", "cluster-announce-port", 0)
         ports = {node.port for node in cluster.nodes}
-        cluster.until(lambda node: {port for *_, (_, port, *_) in node.ask("CLUSTER", "SLOTS")} == ports, "their own")
+        cluster.until(
+            lambda node: {port for *_, (_, port, *_) in node.ask("CLUSTER", "SLOTS")} == ports,
+            "their own",
+        )
 
 
 @pytest.mark.slow

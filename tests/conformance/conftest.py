@@ -29,14 +29,18 @@ from tests.support.steps import somebody_waits
 
 @pytest.fixture
 def nowhere(colour: str) -> Iterator[Connect]:
-    """Return a maker of queues on a missing server. Every call of such a queue fails with a ConnectionError."""
-    with Connect(colour, SimpleNamespace(url="unix:///nonexistent/socket", binary=binaries()[0])) as connect:
+    """Return a maker of queues on a missing server. Every call of such a queue fails with a
+    ConnectionError."""
+    with Connect(
+        colour, SimpleNamespace(url="unix:///nonexistent/socket", binary=binaries()[0])
+    ) as connect:
         yield connect
 
 
 @pytest.fixture
 def meanwhile(server: Server) -> Iterator[Callable[[Callable[[Queue], object]], None]]:
-    """Let another client of `q` act once a client is blocked, as in `meanwhile(lambda other: other.enqueue(b"a"))`."""
+    """Let another client of `q` act once a client is blocked, as in `meanwhile(lambda other:
+    other.enqueue(b"a"))`."""
     acts: list[Future[object]] = []
     with ThreadPoolExecutor(1) as pool, server.queue("q") as other:
 
@@ -53,7 +57,9 @@ def meanwhile(server: Server) -> Iterator[Callable[[Callable[[Queue], object]], 
 def headrace(newest: Server, tmp_path: Path) -> Program:
     """Run the program to its end. `at=None` names no server."""
 
-    def run(*arguments: str, given: str | bytes = b"", at: str | None = newest.url, **more: str) -> Any:
+    def run(
+        *arguments: str, given: str | bytes = b"", at: str | None = newest.url, **more: str
+    ) -> Any:
         data = given.encode() if isinstance(given, str) else given
         with started(*arguments, url=at, env=more, cwd=tmp_path) as running:
             out, err = (output.decode() for output in running.communicate(data, PROGRAM_PATIENCE))
@@ -65,15 +71,19 @@ def headrace(newest: Server, tmp_path: Path) -> Program:
 
 @cache
 def command() -> Any:
-    """Read the program's commands from their functions once, because that takes most of the time of a command."""
+    """Read the program's commands from their functions once, because that takes most of the time of
+    a command."""
     return typer.main.get_command(app)
 
 
 @pytest.fixture
 def inside(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run the program in this process with these streams, in a fifth of the time, and return its exit code."""
+    """Run the program in this process with these streams, in a fifth of the time, and return its
+    exit code."""
 
-    def run(arguments: Sequence[str], more: Mapping[str, str], at: str | None, **streams: Any) -> int:
+    def run(
+        arguments: Sequence[str], more: Mapping[str, str], at: str | None, **streams: Any
+    ) -> int:
         with monkeypatch.context() as patch:
             patch.chdir(tmp_path)
             for name in ("HEADRACE_URL", "REDIS_URL"):
@@ -90,10 +100,14 @@ def inside(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 @pytest.fixture
-def within(newest: Server, inside: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> Program:
+def within(
+    newest: Server, inside: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> Program:
     """Run the program in this process, like `headrace`. Standard input is a pipe or a file."""
 
-    def run(*arguments: str, given: bytes | Path = b"", at: str | None = newest.url, **more: str) -> Any:
+    def run(
+        *arguments: str, given: bytes | Path = b"", at: str | None = newest.url, **more: str
+    ) -> Any:
         with ExitStack() as stack:
             if isinstance(given, Path):
                 stdin = stack.enter_context(given.open())
@@ -114,12 +128,22 @@ def within(newest: Server, inside: Callable[..., int], capfd: pytest.CaptureFixt
 def terminal(newest: Server, inside: Callable[..., int]) -> Terminal:
     """Run the program on a terminal in this process, like `on_a_terminal`."""
 
-    def run(*arguments: str, answer: bytes = b"", at: str = newest.url, **more: str) -> tuple[int, str]:
+    def run(
+        *arguments: str, answer: bytes = b"", at: str = newest.url, **more: str
+    ) -> tuple[int, str]:
         ours, theirs = pty.openpty()
         with ThreadPoolExecutor(1) as pool:
             seen = pool.submit(seen_on, ours, answer, b"[y/N]")
             with os.fdopen(os.dup(theirs)) as stdin, os.fdopen(theirs, "w", buffering=1) as out:
-                code = inside(arguments, TERMINAL | more, at, stdin=stdin, __stdin__=stdin, stdout=out, stderr=out)
+                code = inside(
+                    arguments,
+                    TERMINAL | more,
+                    at,
+                    stdin=stdin,
+                    __stdin__=stdin,
+                    stdout=out,
+                    stderr=out,
+                )
             return code, seen.result(PATIENCE)
 
     return run

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, Counts, Debounce, NewJob, QueueFull, Rate, Receipt, Replace, Throttle
+from headrace import (
+    AsyncQueue,
+    Counts,
+    Debounce,
+    NewJob,
+    QueueFull,
+    Rate,
+    Receipt,
+    Replace,
+    Throttle,
+)
 from headrace._net.aio.pool import CALLS_AT_ONCE
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace.errors import StreamStopped
@@ -37,12 +47,13 @@ BEGUN = {  # ways to have been begun
 }
 
 
-# -- room --------------------------------------------------------------------------------------------
+# -- room ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("max_waiting")
 def test_a_queue_that_is_full(connect) -> None:
-    """Waiting, delayed and parked jobs count. A leased job does not count, and a retry is never refused."""
+    """Waiting, delayed and parked jobs count. A leased job does not count, and a retry is never
+    refused."""
     queue = connect("q", max_waiting=4, priorities=2)
     for options in ({}, {"delay": LONG}, {"priority": 1}):
         assert queue.enqueue(b"x", **options).outcome == "added"
@@ -65,11 +76,15 @@ def test_a_job_that_is_known_needs_no_room(connect) -> None:
     assert queue.enqueue(b"x", id="a").added
     assert queue.enqueue(b"x", id="a").outcome == "present"
     assert queue.enqueue(b"y", id="a", if_exists=Replace()).outcome == "replaced"
-    assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
+    assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == [
+        "present"
+    ]
     connect("q").enqueue(b"x")  # by a producer that knows of no bound: more wait than may
     assert queue.enqueue(b"x", id="a").outcome == "present"
     assert queue.enqueue(b"y", id="a", if_exists=Replace()).outcome == "replaced"
-    assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
+    assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == [
+        "present"
+    ]
 
 
 @pytest.mark.differs("max_waiting")
@@ -119,7 +134,8 @@ def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> No
 
 
 def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
-    """A job that was removed without a lease sends no message. The caller sees the room within a second."""
+    """A job that was removed without a lease sends no message. The caller sees the room within a
+    second."""
     queue = connect("q", max_waiting=1, full="block")
     queue.enqueue(b"a", id="a", key="k")
     meanwhile(lambda other: other.cancel("a"))
@@ -128,7 +144,8 @@ def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
 
 @pytest.mark.differs("max_waiting")
 def test_a_stream_is_held_back(server: Server) -> None:
-    """Memory is bounded at both ends. Every job arrives once and in order, and the bound is never exceeded."""
+    """Memory is bounded at both ends. Every job arrives once and in order, and the bound is never
+    exceeded."""
     most, total = 60, 1000
     found: list[bytes] = []
     with server.queue("q", max_waiting=most) as queue, server.queue("q") as other:
@@ -142,14 +159,20 @@ def test_a_stream_is_held_back(server: Server) -> None:
 
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(consume)
-            assert queue.enqueue_stream((b"%d" % i for i in range(total)), full="block", timeout=PATIENCE) == total
+            assert (
+                queue.enqueue_stream(
+                    (b"%d" % i for i in range(total)), full="block", timeout=PATIENCE
+                )
+                == total
+            )
             future.result(PATIENCE)
     assert found == [b"%d" % i for i in range(total)]
 
 
 @pytest.mark.differs("max_waiting")
 def test_many_producers_wait_together(server: Server) -> None:
-    """Each coroutine enqueues once there is room. They wait on one shared connection and ask by turns."""
+    """Each coroutine enqueues once there is room. They wait on one shared connection and ask by
+    turns."""
     number = 1000 if server.binary == binaries()[0] else 250
 
     async def consume(queue: Any) -> None:
@@ -157,7 +180,8 @@ def test_many_producers_wait_together(server: Server) -> None:
         while done < number:
             leases = await queue.lease_many(50, block=1.0)
             assert (await queue.counts()).waiting <= 24
-            assert len(await asyncio.to_thread(clients)) < 2 * CALLS_AT_ONCE  # calls, and what blocks
+            # calls, and what blocks
+            assert len(await asyncio.to_thread(clients)) < 2 * CALLS_AT_ONCE
             done += sum(await queue.complete_many(leases))
 
     async def story() -> None:
@@ -165,7 +189,10 @@ def test_many_producers_wait_together(server: Server) -> None:
             AsyncQueue("q", url=server.url, **server.binary.options, max_waiting=24) as queue,
             asyncio.TaskGroup() as group,
         ):
-            calls = [group.create_task(queue.enqueue(b"x", full="block", timeout=PATIENCE)) for _ in range(number)]
+            calls = [
+                group.create_task(queue.enqueue(b"x", full="block", timeout=PATIENCE))
+                for _ in range(number)
+            ]
             group.create_task(consume(queue))
         assert all(call.result().added for call in calls)
 
@@ -175,7 +202,8 @@ def test_many_producers_wait_together(server: Server) -> None:
 
     before = calls(server)["evalsha"]
     asyncio.run(story())
-    assert calls(server)["evalsha"] - before < 10 * number  # not each of them whenever there is room for some
+    # not each of them whenever there is room for some
+    assert calls(server)["evalsha"] - before < 10 * number
 
 
 def test_follow_ups_and_schedules_are_never_refused(connect) -> None:
@@ -189,22 +217,31 @@ def test_follow_ups_and_schedules_are_never_refused(connect) -> None:
     assert queue.counts().lost == 0
 
 
-# -- one id ------------------------------------------------------------------------------------------
+# -- one id ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", NOT_BEGUN)
 def test_replaced_before_it_begins(connect, client: redis.Redis, way: str) -> None:
-    """The payload, headers, level and delay are replaced. The id and the time of the first enqueue stay."""
+    """The payload, headers, level and delay are replaced. The id and the time of the first enqueue
+    stay."""
     queue = connect("q", priorities=2)
     NOT_BEGUN[way](queue, client)
     before = queue.find("a").job.enqueued_at
     receipt = queue.enqueue(b"new", id="a", headers={"h": "1"}, if_exists=Replace())
     assert (receipt.id, receipt.added, receipt.outcome) == ("a", False, "replaced")
     state = queue.find("a")
-    assert (state.state, state.job.payload, state.job.headers, state.job.attempt) == ("waiting", b"new", {"h": "1"}, 1)
+    assert (state.state, state.job.payload, state.job.headers, state.job.attempt) == (
+        "waiting",
+        b"new",
+        {"h": "1"},
+        1,
+    )
     assert state.job.enqueued_at == before
     assert queue.counts() == Counts(waiting=1, enqueued=1)
-    assert queue.enqueue(b"later", id="a", priority=1, delay=LONG, if_exists=Replace()).outcome == "replaced"
+    assert (
+        queue.enqueue(b"later", id="a", priority=1, delay=LONG, if_exists=Replace()).outcome
+        == "replaced"
+    )
     assert (queue.find("a").state, queue.find("a").job.priority) == ("delayed", 1)
     assert queue.enqueue(b"now", id="a", if_exists=Replace()).outcome == "replaced"
     queue.admin.resume()
@@ -217,14 +254,18 @@ def test_replaced_before_it_begins(connect, client: redis.Redis, way: str) -> No
 
 @pytest.mark.parametrize("way", NOT_BEGUN)
 def test_moved_before_it_begins(connect, client: redis.Redis, way: str) -> None:
-    """The job moves later, at most to `max_wait` after its first enqueue, and never earlier. Its payload stays."""
+    """The job moves later, at most to `max_wait` after its first enqueue, and never earlier. Its
+    payload stays."""
     queue = connect("q", priorities=2)
     NOT_BEGUN[way](queue, client)
     outcome = "present" if way == "delayed" else "moved"  # that is due later as it is
     assert queue.enqueue(b"new", id="a", if_exists=Debounce(60)).outcome == outcome
     assert queue.enqueue(b"new", id="a", if_exists=Debounce(2 * LONG)).outcome == "moved"
     assert queue.enqueue(b"new", id="a", if_exists=Debounce(60)).outcome == "present"
-    assert queue.enqueue(b"new", id="a", if_exists=Debounce(3 * LONG, max_wait=LONG / 2)).outcome == "present"
+    assert (
+        queue.enqueue(b"new", id="a", if_exists=Debounce(3 * LONG, max_wait=LONG / 2)).outcome
+        == "present"
+    )
     state = queue.find("a")
     assert (state.state, state.job.payload, state.job.attempt) == ("delayed", b"old", 1)
     assert LONG < state.due - state.job.enqueued_at < 2 * LONG + PATIENCE
@@ -252,7 +293,9 @@ def test_one_that_a_rate_holds_back(connect) -> None:
     assert queue.lease().job.payload == b"first"
     assert queue.lease() is None
     assert queue.find("a").state == "delayed"
-    assert queue.enqueue(b"new", id="a", headers={"k": "2"}, if_exists=Replace()).outcome == "replaced"
+    assert (
+        queue.enqueue(b"new", id="a", headers={"k": "2"}, if_exists=Replace()).outcome == "replaced"
+    )
     lease = queue.lease()
     assert (lease.job.payload, lease.job.attempt) == (b"new", 1)
     assert lease.complete()
@@ -276,12 +319,16 @@ def test_the_token_goes_on_growing(connect) -> None:
 def test_debounced(connect) -> None:
     """The jobs of one period run once. With `replace`, the last payload is used."""
     queue = connect("q")
-    outcomes = [queue.enqueue(b"%d" % i, id="a", if_exists=Debounce(1.0, replace=True)).outcome for i in range(3)]
+    outcomes = [
+        queue.enqueue(b"%d" % i, id="a", if_exists=Debounce(1.0, replace=True)).outcome
+        for i in range(3)
+    ]
     assert outcomes == ["added", "replaced", "replaced"]
     assert queue.lease() is None
     lease = queue.lease(block=PATIENCE)
     assert lease.job.payload == b"2"
-    assert queue.enqueue(b"3", id="a", if_exists=Debounce(0.3)).outcome == "present"  # while it runs
+    # while it runs
+    assert queue.enqueue(b"3", id="a", if_exists=Debounce(0.3)).outcome == "present"
     assert lease.complete()
     assert queue.enqueue(b"4", id="a", if_exists=Debounce(0.3)).outcome == "added"
 
@@ -290,7 +337,8 @@ def test_debounced_for_no_longer_than_said(connect) -> None:
     queue = connect("q")
     start = time.monotonic()
     outcomes = {queue.enqueue(b"x", id="a", if_exists=Debounce(LONG, max_wait=0.4)).outcome}
-    assert queue.find("a").due - queue.find("a").job.enqueued_at > 1000  # the first is delayed as was said
+    # the first is delayed as was said
+    assert queue.find("a").due - queue.find("a").job.enqueued_at > 1000
     assert queue.cancel("a")
     while (lease := queue.lease()) is None:
         outcomes.add(queue.enqueue(b"x", id="a", if_exists=Debounce(0.5, max_wait=0.6)).outcome)
@@ -308,28 +356,36 @@ def test_throttled(connect, client: redis.Redis) -> None:
     assert queue.enqueue(b"2", id="a", if_exists=Throttle(LONG)).outcome == "dropped"
     assert queue.lease().complete()
     assert queue.enqueue(b"3", id="a", if_exists=Throttle(LONG)) == Receipt("a", False, "dropped")
-    assert [r.outcome for r in queue.enqueue_many([NewJob(b"x", id="b", if_exists=Throttle(LONG))] * 3)] == [
+    assert [
+        r.outcome for r in queue.enqueue_many([NewJob(b"x", id="b", if_exists=Throttle(LONG))] * 3)
+    ] == [
         "added",
         "dropped",
         "dropped",
     ]
     assert 0 < client.pttl(key("taken")) <= 1000 * LONG
     assert queue.enqueue(b"4", id="c", if_exists=Throttle(0.05)).added
-    until(lambda: queue.enqueue(b"5", id="c", if_exists=Throttle(0.05)).outcome == "present", "the end of the period")
+    until(
+        lambda: queue.enqueue(b"5", id="c", if_exists=Throttle(0.05)).outcome == "present",
+        "the end of the period",
+    )
     assert queue.counts() == Counts(waiting=2, enqueued=3, completed=1)
 
 
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("whose", ["queue", "call", "job"])
 def test_an_id_stays_taken_after_its_job(connect, client: redis.Redis, whose: str) -> None:
-    """An id stays taken for `unique_for`, for the calls that ask for it. A producer can then repeat its call."""
+    """An id stays taken for `unique_for`, for the calls that ask for it. A producer can then repeat
+    its call."""
     queue = connect("q", **({"unique_for": LONG} if whose == "queue" else {}))
     other = connect("q")
 
     def add() -> str:
         if whose == "job":
             return queue.enqueue_many([NewJob(b"x", id="a", unique_for=LONG), b"y"])[0].outcome
-        return queue.enqueue(b"x", id="a", **({"unique_for": LONG} if whose == "call" else {})).outcome
+        return queue.enqueue(
+            b"x", id="a", **({"unique_for": LONG} if whose == "call" else {})
+        ).outcome
 
     assert add() == "added"
     assert add() == "present"
@@ -347,7 +403,9 @@ def test_taken_for_a_while(connect) -> None:
     queue = connect("q", unique_for=0.3)
     queue.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
     assert queue.complete_many(queue.lease_many(3)) == [True] * 3
-    assert [receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=name) for name in "abc"])] == [False] * 3
+    assert [
+        receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
+    ] == [False] * 3
     until(lambda: queue.enqueue(b"x", id="a").added, "the end of the while")
 
 
@@ -392,13 +450,15 @@ def test_a_worker_s_completion(connect, many: bool) -> None:
 
 @pytest.mark.differs("enqueue_many")
 def test_many_large_jobs_are_replaced(connect) -> None:
-    """The jobs have more bytes than one script may read. The next script goes on at the same place."""
+    """The jobs have more bytes than one script may read. The next script goes on at the same
+    place."""
     queue = connect("q")
     size = BYTES_PER_SCRIPT // 2
     names = [f"j{i}" for i in range(8)]
     queue.enqueue_many([NewJob(b"x" * size, id=name) for name in names])
     outcomes = [
-        receipt.outcome for receipt in queue.enqueue_many([NewJob(b"y", id=n, if_exists=Replace()) for n in names])
+        receipt.outcome
+        for receipt in queue.enqueue_many([NewJob(b"y", id=n, if_exists=Replace()) for n in names])
     ]
     assert outcomes == ["replaced"] * 8
     assert payloads(queue.admin.waiting()) == [b"y"] * 8
@@ -462,7 +522,8 @@ def test_what_takes_no_conditions(nowhere, connect) -> None:
 
 
 def test_who_takes_none_of_it_pays_nothing(newest_connect, newest: Server) -> None:
-    """Two jobs without conditions send no command for conditions in their whole life. One of them has an id."""
+    """Two jobs without conditions send no command for conditions in their whole life. One of them
+    has an id."""
     queue = newest_connect("q")
 
     def story() -> None:
@@ -475,10 +536,14 @@ def test_who_takes_none_of_it_pays_nothing(newest_connect, newest: Server) -> No
         story()
         client.config_resetstat()
         story()
-        calls = {name.removeprefix("cmdstat_"): row["calls"] for name, row in client.info("commandstats").items()}
+        calls = {
+            name.removeprefix("cmdstat_"): row["calls"]
+            for name, row in client.info("commandstats").items()
+        }
     assert calls.pop("evalsha") == 6
     assert not {"zremrangebyscore", "xread", "xrange", "zrem", "publish", "pexpire"} & calls.keys()
-    beats = calls.pop("zadd")  # one rides on each lease, behind an XACK, unless there was one in this millisecond
+    # one rides on each lease, behind an XACK, unless there was one in this millisecond
+    beats = calls.pop("zadd")
     assert beats <= 2
     assert calls.pop("xack") == 2 + beats
     assert sum(number for name, number in calls.items() if not name.startswith("config")) == 56

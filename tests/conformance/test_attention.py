@@ -1,5 +1,5 @@
-"""The server shows what needs attention. The causes are new dead letters, unknown kinds, held jobs, long waits and
-INFO.
+"""The server shows what needs attention. The causes are new dead letters, unknown kinds, held jobs,
+long waits and INFO.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def test_dead_letters_of_the_last_hour(look: Look, plain: Queue, server: Server)
 
 @pytest.mark.differs("parts")
 def test_large_dead_letters_beside_an_old_one(look: Look, plain: Queue, server: Server) -> None:
-    """Letters are as large as their payloads and tracebacks. The number that is counted by reading is bounded."""
+    """Letters are as large as their payloads and tracebacks. The number that is counted by reading
+    is bounded."""
     number = 78
     with server.client() as client:
         hour = int(client.time()[0]) - 3601
@@ -78,8 +79,8 @@ def test_no_worker_and_a_pause(look: Look, plain: Queue, server: Server) -> None
 
 @pytest.mark.differs("parts")
 def test_kinds_that_no_worker_handles(look: Look, plain: Queue, server: Server) -> None:
-    """A waiting kind is reported while the live workers take only other kinds. A worker that takes all kinds ends
-    that.
+    """A waiting kind is reported while the live workers take only other kinds. A worker that takes
+    all kinds ends that.
     """
     plain.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in ("a", "b")])
     worker = Worker(url=server.url)
@@ -108,7 +109,8 @@ def test_jobs_that_died_of_their_kind(look: Look, plain: Queue, server: Server) 
 
 @pytest.mark.differs("parts")
 def test_a_rate_limit_that_holds_jobs_back(look: Look, server: Server, colour: str) -> None:
-    """A limit of the whole queue leaves jobs where they wait. A limit by a header postpones them."""
+    """A limit of the whole queue leaves jobs where they wait. A limit by a header postpones
+    them."""
     name = f"r-{colour}"  # a process declares a queue once
     with Queue(name, url=server.url, rate=Rate(1, per=LONG)) as limited:
         limited.enqueue_many([b"x"] * 3)
@@ -122,7 +124,9 @@ def test_a_rate_limit_that_holds_jobs_back(look: Look, server: Server, colour: s
         assert told(look)["rate"] == "k: a rate limit holds back 2 jobs"
 
 
-def test_a_rate_limit_of_each_shard_that_holds_jobs_back(look: Look, server: Server, colour: str) -> None:
+def test_a_rate_limit_of_each_shard_that_holds_jobs_back(
+    look: Look, server: Server, colour: str
+) -> None:
     name = f"s-{colour}"
     with Queue(name, url=server.url, rate=Rate(2, per=LONG, per_shard=True), shards=2) as queue:
         queue.enqueue_many([NewJob(b"x", f"j{n}") for n in range(20)])
@@ -135,8 +139,8 @@ def test_a_rate_limit_of_each_shard_that_holds_jobs_back(look: Look, server: Ser
 
 @pytest.mark.differs("parts")
 def test_the_oldest_waits_over_its_usual(look: Look, server: Server) -> None:
-    """The trends give the usual wait. A minute is too long if 5.5 seconds are usual. Without trends the limit is five
-    minutes.
+    """The trends give the usual wait. A minute is too long if 5.5 seconds are usual. Without trends
+    the limit is five minutes.
     """
     with Queue("t", url=server.url, trends=True) as queue:
         entry = queue.enqueue(b"x")
@@ -153,7 +157,8 @@ def test_the_oldest_waits_over_its_usual(look: Look, server: Server) -> None:
 
 
 def test_the_server_s_facts(look: Look, plain: Queue, server: Server) -> None:
-    """The view has the server's name, version and address. If the server refuses INFO, it shows everything else."""
+    """The view has the server's name, version and address. If the server refuses INFO, it shows
+    everything else."""
     plain.enqueue(b"x")
     facts = look().overview().server
     assert facts.memory > 100_000

@@ -32,15 +32,31 @@ def test_nothing_there(queue):
     assert queue.counts() == Counts()
     assert queue.admin.peek() is None
     assert [
-        list(listing()) for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead)
+        list(listing())
+        for listing in (
+            queue.admin.waiting,
+            queue.admin.running,
+            queue.admin.delayed,
+            queue.admin.dead,
+        )
     ] == [[]] * 4
-    assert (queue.find("a"), queue.result("a"), queue.cancel("a"), queue.admin.cancel_payload(b"a")) == (
+    assert (
+        queue.find("a"),
+        queue.result("a"),
+        queue.cancel("a"),
+        queue.admin.cancel_payload(b"a"),
+    ) == (
         None,
         None,
         False,
         0,
     )
-    assert (queue.admin.redrive(), queue.admin.purge(), queue.admin.purge_dead(), queue.admin.workers()) == (
+    assert (
+        queue.admin.redrive(),
+        queue.admin.purge(),
+        queue.admin.purge_dead(),
+        queue.admin.workers(),
+    ) == (
         0,
         0,
         0,
@@ -74,7 +90,9 @@ def test_three_queues(connect):
         queue = connect(name)
         assert payloads(queue.admin.waiting()) == mine
         assert (queue.admin.peek().payload, queue.counts().waiting) == (mine[0], 3)
-        assert [(lease.job.queue, lease.job.payload) for lease in queue.lease_many(9)] == [(name, job) for job in mine]
+        assert [(lease.job.queue, lease.job.payload) for lease in queue.lease_many(9)] == [
+            (name, job) for job in mine
+        ]
 
 
 def test_conservation(queue):
@@ -159,10 +177,12 @@ def test_context_manager(colour, server):
         assert present(queue) == {"leased": 1}
 
 
-# -- names -------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "group/part", "-", ".", "a" * 200, f"{'a' * 99}/{'b' * 100}"])
+@pytest.mark.parametrize(
+    "name", ["a", "A.b_c-9", "group/part", "-", ".", "a" * 200, f"{'a' * 99}/{'b' * 100}"]
+)
 def test_names(newest_connect, name):
     """Every allowed name works (W-22)."""
     queue = newest_connect(name, namespace=name.replace("/", "")[:100])
@@ -171,11 +191,29 @@ def test_names(newest_connect, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "a:b", "{a}", "a*", "ä", "a/b/c", "/a", "a/", "/", "a\n", "a\x00", "a" * 201, "a\udc80"]
+    "name",
+    [
+        "",
+        "a b",
+        "a:b",
+        "{a}",
+        "a*",
+        "ä",
+        "a/b/c",
+        "/a",
+        "a/",
+        "/",
+        "a\n",
+        "a\x00",
+        "a" * 201,
+        "a\udc80",
+    ],
 )
 def test_bad_names(nowhere, name):
     """A name that is not allowed is refused, and the error lists the allowed characters (W-22)."""
-    with pytest.raises(ConfigurationError, match=r"queue name .*: use 1-200 letters, digits") as error:
+    with pytest.raises(
+        ConfigurationError, match=r"queue name .*: use 1-200 letters, digits"
+    ) as error:
         nowhere(name)
     assert isinstance(error.value, ValueError)
     with pytest.raises(ConfigurationError, match=r"namespace .*: use 1-100 letters, digits"):
@@ -184,7 +222,8 @@ def test_bad_names(nowhere, name):
 
 @pytest.mark.differs("parts")
 def test_a_group_shares_a_slot(connect, client):
-    """All keys of the queues of one group are in one hash slot. The keys of another group are in another."""
+    """All keys of the queues of one group are in one hash slot. The keys of another group are in
+    another."""
     one, two, other = connect("shop/orders"), connect("shop/bills"), connect("else/orders")
     for queue in (one, two, other):
         queue.enqueue(b"late", id="a", delay=LONG)
@@ -212,7 +251,7 @@ def test_namespaces(connect, client):
     assert {key.partition(b":")[0] for key in client.scan_iter()} == {b"one", b"two"}
 
 
-# -- bad arguments -----------------------------------------------------------------------------------
+# -- bad arguments ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -357,7 +396,10 @@ CALLS = {
     ],
     "cancel": [((5,), {}, TypeError, "id must be a str"), (("",), {}, ValueError, "id ''")],
     "cancel_payload": [((5,), {}, TypeError, "payload must be bytes or str")],
-    "find": [((None,), {}, TypeError, "id must be a str"), (("\n",), {}, ValueError, "id .*control characters")],
+    "find": [
+        ((None,), {}, TypeError, "id must be a str"),
+        (("\n",), {}, ValueError, "id .*control characters"),
+    ],
     "result": [
         ((5,), {}, TypeError, "id must be a str"),
         (("a", "1"), {}, TypeError, "timeout must be seconds"),
@@ -369,10 +411,15 @@ CALLS = {
         ((["a"],), {}, TypeError, "id must be a str"),
         (("a", ""), {}, ValueError, "id ''"),
     ],
-    "purge_dead": [((None,), {}, TypeError, "id must be a str"), (("a", "\n"), {}, ValueError, "id ")],
+    "purge_dead": [
+        ((None,), {}, TypeError, "id must be a str"),
+        (("a", "\n"), {}, ValueError, "id "),
+    ],
 }
 ROWS = [
-    pytest.param(verb, *row, id=f"{verb}-{number}") for verb, rows in CALLS.items() for number, row in enumerate(rows)
+    pytest.param(verb, *row, id=f"{verb}-{number}")
+    for verb, rows in CALLS.items()
+    for number, row in enumerate(rows)
 ]
 
 
@@ -386,7 +433,8 @@ def test_bad_arguments(nowhere, verb, args, options, kind, what):
         kind = AsyncLease if nowhere.colour == "async" else Lease
         return nowhere.wrap(kind(claim, bare(queue)))
 
-    handles = {"LEASE": handle("q"), "STRANGE": handle("another")}  # a lease of ours, and one of another queue's
+    # a lease of ours, and one of another queue's
+    handles = {"LEASE": handle("q"), "STRANGE": handle("another")}
 
     def shown(value):
         if isinstance(value, list) and len(value) < 9:

@@ -1,4 +1,5 @@
-"""Bulk actions. They take all matching jobs of a state and no others, in bounded steps that continue each other."""
+"""Bulk actions. They take all matching jobs of a state and no others, in bounded steps that
+continue each other."""
 
 from __future__ import annotations
 
@@ -29,8 +30,15 @@ def dead(queue: Any, number: int) -> None:
     """Make so many dead letters. A third are late and of another kind."""
     for start in range(0, number, 500):
         end = min(number, start + 500)
-        queue.enqueue_many([NewJob(b"x", id=f"i{n}", headers={"kind": "ab"[n % 3 == 0]}) for n in range(start, end)])
-        letters = [(lease.claim, REASONS[lease.job.headers["kind"]]) for lease in queue.lease_many(500)]
+        queue.enqueue_many(
+            [
+                NewJob(b"x", id=f"i{n}", headers={"kind": "ab"[n % 3 == 0]})
+                for n in range(start, end)
+            ]
+        )
+        letters = [
+            (lease.claim, REASONS[lease.job.headers["kind"]]) for lease in queue.lease_many(500)
+        ]
         assert all(queue._run(queue.ops.dead_letter(letters)))
 
 
@@ -72,13 +80,25 @@ def test_jobs_in_each_state(queue: Any) -> None:
     leases = queue.lease_many(4)
     for lease in leases[:2]:
         lease.retry(LONG, reason="why")
-    queue.enqueue_many([NewJob(b"x", headers={"kind": kind}, delay=LONG * late) for kind in "ab" for late in (0, 1)])
+    queue.enqueue_many(
+        [
+            NewJob(b"x", headers={"kind": kind}, delay=LONG * late)
+            for kind in "ab"
+            for late in (0, 1)
+        ]
+    )
     assert through(queue, "reschedule", "delayed", reason="why") == ([4], 2)
     assert through(queue, "cancel", "delayed", kind="a") == ([2], 1)
     assert through(queue, "expire", "running", kind="b") == ([2], 2)
     assert through(queue, "cancel", "waiting", kind="b")[1] == 3  # two of them were expired
     counts = queue.counts()
-    assert (counts.waiting, counts.parked, counts.leased, counts.delayed, counts.cancelled) == (3, 0, 0, 1, 4)
+    assert (counts.waiting, counts.parked, counts.leased, counts.delayed, counts.cancelled) == (
+        3,
+        0,
+        0,
+        1,
+        4,
+    )
     assert counts.lost == 0
 
 
@@ -90,6 +110,8 @@ def test_jobs_in_each_state(queue: Any) -> None:
         (("redrive", "dead"), {"cursor": "x"}, "cursor 'x': give that of the step before"),
     ],
 )
-def test_what_can_not_be(queue: Any, given: tuple[str, ...], more: dict[str, str], error: str) -> None:
+def test_what_can_not_be(
+    queue: Any, given: tuple[str, ...], more: dict[str, str], error: str
+) -> None:
     with pytest.raises(ValueError, match=error):
         queue.admin.bulk(*given, **more)

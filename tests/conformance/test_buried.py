@@ -1,4 +1,5 @@
-"""Jobs that become dead letters without a run of a handler. Each is logged and counted once, with kind and reason."""
+"""Jobs that become dead letters without a run of a handler. Each is logged and counted once, with
+kind and reason."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from tests.support.steps import LONG
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
     """Return the id, kind and reason of each logged dead letter."""
-    found = [record for record in caplog.records if record.getMessage().startswith("job_dead_lettered")]
+    found = [
+        record for record in caplog.records if record.getMessage().startswith("job_dead_lettered")
+    ]
     assert all(record.levelno == logging.ERROR for record in found)
     return [(record.job_id, record.kind, record.reason) for record in found]  # type: ignore[attr-defined]
 
@@ -60,10 +63,14 @@ def test_the_last_retry_by_hand(connect: Any, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.differs("ops")
-def test_a_job_that_has_worn_out_its_workers(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_that_has_worn_out_its_workers(
+    connect: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     queue = connect(lease=LONG, max_attempts=2)
     queue.enqueue(NewJob(b"x", id="a", headers={"kind": "bill"}))
     dies(queue, 1, times=20)
     assert queue.lease() is None
-    assert said(caplog) == [("a", "bill", "no attempts left: its process died 20 times while it ran")]
+    assert said(caplog) == [
+        ("a", "bill", "no attempts left: its process died 20 times while it ran")
+    ]
     assert queue.counts().dead == 1

@@ -1,4 +1,5 @@
-"""A cancelled job has failed. Every caller for its result learns it within `result_ttl`, with or without a history."""
+"""A cancelled job has failed. Every caller for its result learns it within `result_ttl`, with or
+without a history."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def refused(ask: Callable[[], Any]) -> tuple[str, str]:
     return caught.value.id, caught.value.state
 
 
-@pytest.mark.parametrize("options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"])
+@pytest.mark.parametrize(
+    "options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_all_who_ask_are_told(connect: Connect, way: str, options: dict[str, Any]) -> None:
     queue = connect(**options)
@@ -46,9 +49,12 @@ def test_all_who_ask_are_told(connect: Connect, way: str, options: dict[str, Any
     assert time.monotonic() - began < PATIENCE  # it waited for none of them
 
 
-@pytest.mark.parametrize("options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"])
+@pytest.mark.parametrize(
+    "options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"]
+)
 def test_a_result_of_an_earlier_job_is_no_answer(connect: Connect, options: dict[str, Any]) -> None:
-    """The earlier job of the id was completed, and the last one was cancelled. The cancellation is the answer."""
+    """The earlier job of the id was completed, and the last one was cancelled. The cancellation is
+    the answer."""
     queue = connect(**options)
     assert leased(queue, id="i").complete(b"old")
     receipt = queue.enqueue(b"x", id="i")
@@ -104,7 +110,9 @@ ADDS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("how", ADDS)
 @pytest.mark.parametrize("options", [{}, {"max_waiting": 10}], ids=["plain", "bounded"])
-def test_a_new_job_of_its_id_was_not_cancelled(connect: Connect, how: str, options: dict[str, Any]) -> None:
+def test_a_new_job_of_its_id_was_not_cancelled(
+    connect: Connect, how: str, options: dict[str, Any]
+) -> None:
     queue = connect(**options)
     queue.enqueue(b"x", id="i")
     assert queue.cancel("i")
@@ -194,5 +202,9 @@ def test_the_result_of_a_task(newest: Server) -> None:
 
         receipt = add.enqueue(1)
         assert tasks.queue.cancel(receipt.id)
-        for ask in (receipt.result, add.receipt(receipt.id).result, lambda: tasks.result(receipt.id)):
+        for ask in (
+            receipt.result,
+            add.receipt(receipt.id).result,
+            lambda: tasks.result(receipt.id),
+        ):
             assert refused(ask) == (receipt.id, "cancelled")

@@ -1,4 +1,5 @@
-"""The program `headrace`, run as by users. The tests check its output, its exit codes and the jobs."""
+"""The program `headrace`, run as by users. The tests check its output, its exit codes and the
+jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def waiting(queue: Queue) -> list[bytes]:
     return [item.job.payload for item in queue.admin.waiting()]
 
 
-# -- enqueue -----------------------------------------------------------------------------------------
+# -- enqueue ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -69,7 +70,8 @@ def test_an_id_and_a_delay(within: Program, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_lines_from_standard_input(headrace: Program, queue: Queue) -> None:
-    """A line has any bytes and either line ending. The last one needs no ending. An empty line is no job."""
+    """A line has any bytes and either line ending. The last one needs no ending. An empty line is
+    no job."""
     done = headrace("enqueue", "q", "--create", given=b"a\n\nb \r\n\xff\x00\r\r\n\r\nlast")
     assert done.returncode == 0
     assert waiting(queue) == [b"a", b"b ", b"\xff\x00\r", b"last"]
@@ -99,8 +101,8 @@ BYTES = ["text é".encode(), '{"x":[1,2.5,null,"é"]}'.encode(), b"null", b""]
 
 @pytest.mark.parametrize("ascii", [True, False], ids=["escaped", "utf-8"])
 def test_json_lines(within: Program, queue: Queue, ascii: bool) -> None:
-    """A string becomes its text, and any other payload becomes compact JSON. The fields id, delay and headers are
-    used.
+    """A string becomes its text, and any other payload becomes compact JSON. The fields id, delay
+    and headers are used.
     """
     done = within(
         "enqueue",
@@ -145,7 +147,8 @@ def test_what_is_no_json_line() -> None:
 
 
 def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> None:
-    """A file is checked as a whole before the first job is enqueued, so a bad line leaves no job."""
+    """A file is checked as a whole before the first job is enqueued, so a bad line leaves no
+    job."""
     (tmp_path / "jobs").write_text(f'{{"payload": "{"x" * 1000}"}}\n' * 1500 + '{"id": "x"}\n')
     done = within("enqueue", "q", "--create", "--jsonl", "-f", "jobs")
     refused(done, 'jobs, line 1501: no "payload"', "nothing was enqueued")
@@ -180,7 +183,9 @@ def test_interrupted(newest: Server, queue: Queue) -> None:
         program.send_signal(signal.SIGINT)
         _, err = program.communicate(timeout=PATIENCE)
     assert program.returncode == 130
-    assert re.fullmatch(rb"headrace: interrupted; [02] jobs.* were enqueued for certain, .*\n", err), err
+    assert re.fullmatch(
+        rb"headrace: interrupted; [02] jobs.* were enqueued for certain, .*\n", err
+    ), err
 
 
 def test_wrong_arguments(within: Program, queue: Queue) -> None:
@@ -199,7 +204,9 @@ def test_wrong_arguments(within: Program, queue: Queue) -> None:
     assert queue.counts() == Counts()
 
 
-@pytest.mark.parametrize("command", [["move", "q", "q/other"], ["dead", "redrive", "q"], ["dead", "purge", "q"]])
+@pytest.mark.parametrize(
+    "command", [["move", "q", "q/other"], ["dead", "redrive", "q"], ["dead", "purge", "q"]]
+)
 def test_what_is_no_id(within: Program, command: list[str]) -> None:
     """A string that is no id is refused without a traceback. It does not stand for all jobs."""
     ran = within(*command, "")
@@ -208,7 +215,7 @@ def test_what_is_no_id(within: Program, command: list[str]) -> None:
     assert "Traceback" not in ran.stderr
 
 
-# -- which server, and its absence ------------------------------------------------------------------------
+# -- which server, and its absence -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,7 +233,9 @@ def test_which_server_is_meant(within: Program, newest: Server, queue: Queue) ->
     assert waiting(queue) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("command", [["enqueue", "q", "x"], ["stats"], ["demo"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "command", [["enqueue", "q", "x"], ["stats"], ["demo"]], ids=lambda words: words[0]
+)
 def test_a_server_that_is_not_there(within: Program, command: list[str]) -> None:
     """The command prints one line that names the server without its password."""
     done = within(*command, "--url", NOWHERE)
@@ -236,10 +245,13 @@ def test_a_server_that_is_not_there(within: Program, command: list[str]) -> None
 
 def test_urls_that_are_none(within: Program) -> None:
     refused(within("stats", "--url", "http://127.0.0.1"), "redis://…")
-    refused(within("stats", "--url", "redis://:secret@127.0.0.1:port/0"), "redis://…: its host and port can't be read")
+    refused(
+        within("stats", "--url", "redis://:secret@127.0.0.1:port/0"),
+        "redis://…: its host and port can't be read",
+    )
 
 
-# -- stats and dead letters -------------------------------------------------------------------------------
+# -- stats and dead letters ------------------------------------------------------------------------
 
 
 def bury(queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
@@ -251,33 +263,56 @@ def bury(queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
 
 
 def test_priorities(within: Program, newest: Server) -> None:
-    """The command line finds the number of levels of a queue. A new queue has as many as the command asks for."""
+    """The command line finds the number of levels of a queue. A new queue has as many as the
+    command asks for."""
     within("enqueue", "q", "--create", "--priority", "1", "low")
     within("enqueue", "q", "--create", "high")
     within(
-        "enqueue", "q", "--jsonl", given=b'{"payload": "late", "priority": 1}\n{"payload": "first", "priority": 0}\n'
+        "enqueue",
+        "q",
+        "--jsonl",
+        given=b'{"payload": "late", "priority": 1}\n{"payload": "first", "priority": 0}\n',
     )
-    refused = within("enqueue", "q", "--create", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
+    refused = within(
+        "enqueue", "q", "--create", "--jsonl", given=b'{"payload": "x", "priority": 2}\n'
+    )
     assert refused.returncode == 2
     assert "priority=2: give at least 0 and at most 1" in refused.stderr
     assert json.loads(within("stats", "q", "--json").stdout)["q"]["waiting"] == 4
     with Queue("q", url=newest.url, priorities=2) as queue:
         assert queue.admin.levels() == 2
-        assert [lease.job.payload for lease in queue.lease_many(9)] == [b"high", b"first", b"low", b"late"]
+        assert [lease.job.payload for lease in queue.lease_many(9)] == [
+            b"high",
+            b"first",
+            b"low",
+            b"late",
+        ]
     refused = within("enqueue", "q", "--priority", "2", "x")  # no worker serves that level
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--priority 2: give at least 0 and at most 1" in refused.stderr
-    within("enqueue", "new", "--create", "--priorities", "3", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
+    within(
+        "enqueue",
+        "new",
+        "--create",
+        "--priorities",
+        "3",
+        "--jsonl",
+        given=b'{"payload": "x", "priority": 2}\n',
+    )
     with Queue("new", url=newest.url, priorities=3) as queue:
         assert queue.lease().job.priority == 2
 
 
 def test_stats(within: Program, queue: Queue, newest: Server) -> None:
-    """The command lists all queues of the namespace or the named ones, as fields between tabs or as JSON."""
+    """The command lists all queues of the namespace or the named ones, as fields between tabs or as
+    JSON."""
     bury(queue, b"x")
     queue.enqueue_many([b"a", b"b"])
     queue.lease()
-    with Queue("group/other", url=newest.url) as other, Queue("q", url=newest.url, namespace="else") as foreign:
+    with (
+        Queue("group/other", url=newest.url) as other,
+        Queue("q", url=newest.url, namespace="else") as foreign,
+    ):
         other.enqueue(b"a", delay=60)
         foreign.enqueue_many([b"a"] * 7)
     lines = [line.split("\t") for line in within("stats").stdout.splitlines()]
@@ -299,18 +334,25 @@ def test_stats(within: Program, queue: Queue, newest: Server) -> None:
 
 def test_pause_and_resume(within: Program, queue: Queue) -> None:
     paused = [within("pause", "q", "--create") for _ in range(2)]
-    assert [(done.stdout, done.returncode) for done in paused] == [("paused\n", 0), ("it was paused already\n", 1)]
+    assert [(done.stdout, done.returncode) for done in paused] == [
+        ("paused\n", 0),
+        ("it was paused already\n", 1),
+    ]
     assert queue.admin.paused()
     queue.enqueue(b"x")
     head, row = (line.split("\t") for line in within("stats", "q").stdout.splitlines())
     assert dict(zip(head, row, strict=True))["paused"] == "yes"
     resumed = [within("resume", "q") for _ in range(2)]
-    assert [(done.stdout, done.returncode) for done in resumed] == [("resumed\n", 0), ("it was not paused\n", 1)]
+    assert [(done.stdout, done.returncode) for done in resumed] == [
+        ("resumed\n", 0),
+        ("it was not paused\n", 1),
+    ]
     assert not queue.admin.paused()
 
 
 def test_move(within: Program, newest: Server) -> None:
-    """All or some jobs are moved. A job that could not be moved is reported, and the command fails."""
+    """All or some jobs are moved. A job that could not be moved is reported, and the command
+    fails."""
     with Queue("g/a", url=newest.url) as source, Queue("g/b", url=newest.url) as target:
         source.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
         assert within("move", "g/a", "g/b", "a", "--create").stdout == "moved 1\n"
@@ -330,7 +372,18 @@ def test_workers(within: Program, queue: Queue, newest: Server) -> None:
         other.enqueue(b"c")
         other.lease()
     lines = [line.split("\t") for line in within("workers").stdout.splitlines()]
-    assert lines[0] == ["queue", "worker", "since", "alive", "leased", "slots", "machine", "pid", "version", "MiB"]
+    assert lines[0] == [
+        "queue",
+        "worker",
+        "since",
+        "alive",
+        "leased",
+        "slots",
+        "machine",
+        "pid",
+        "version",
+        "MiB",
+    ]
     assert [line[0] for line in lines[1:]] == ["other", "q"]
     (line,) = within("workers", "q").stdout.splitlines()[1:]
     assert (line.split("\t")[1], line.split("\t")[3:]) == (held[0].worker, ["yes", "2", *[""] * 5])
@@ -338,12 +391,17 @@ def test_workers(within: Program, queue: Queue, newest: Server) -> None:
 
 def test_dead_letters(within: Program, queue: Queue) -> None:
     """Some or all dead letters are listed, redriven and purged."""
-    first, second, *_ = bury(queue, b"a", b"b\x1b[31m\xff", b"c", b"d", reason="it\n\twas \x1b[2Jwrong")
+    first, second, *_ = bury(
+        queue, b"a", b"b\x1b[31m\xff", b"c", b"d", reason="it\n\twas \x1b[2Jwrong"
+    )
     lines = within("dead", "list", "q").stdout.splitlines()
     assert lines[0].split("\t") == ["id", "attempt", "since", "worker", "reason", "payload"]
     assert lines[2].split("\t")[:2] == [second, "1"]
     assert lines[2].split("\t")[4:] == ["it\\n\\twas \\x1b[2Jwrong", "b\\x1b[31m\\xff"]
-    rows = [json.loads(line) for line in within("dead", "list", "q", "--jsonl", "--limit", "2").stdout.splitlines()]
+    rows = [
+        json.loads(line)
+        for line in within("dead", "list", "q", "--jsonl", "--limit", "2").stdout.splitlines()
+    ]
     assert [(row["id"], row.get("payload"), row.get("payload_hex")) for row in rows] == [
         (first, "a", None),
         (second, None, b"b\x1b[31m\xff".hex()),
@@ -351,7 +409,10 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
     assert rows[0]["reason"] == "it\n\twas \x1b[2Jwrong"
 
     only = within("dead", "list", "q", "--reason", "x1b", "--kind", "none").stdout.splitlines()
-    assert (len(only), len(within("dead", "list", "q", "--reason", "it").stdout.splitlines())) == (1, 5)
+    assert (len(only), len(within("dead", "list", "q", "--reason", "it").stdout.splitlines())) == (
+        1,
+        5,
+    )
     counted = within("dead", "list", "q", "--groups").stdout.splitlines()
     assert counted[0].split("\t") == ["number", "last_hour", "last_day", "newest", "kind", "reason"]
     assert [line.split("\t")[:3] for line in counted[1:]] == [["4", "4", "4"]]
@@ -370,7 +431,7 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
     assert queue.counts() == Counts(enqueued=8, waiting=3, dead_trimmed=5)
 
 
-# -- repair ------------------------------------------------------------------------------------------------
+# -- repair ----------------------------------------------------------------------------------------
 
 
 def test_kind_and_duration_on_a_terminal(newest: Server, terminal: Terminal) -> None:
@@ -383,7 +444,9 @@ def test_kind_and_duration_on_a_terminal(newest: Server, terminal: Terminal) -> 
     heading, row = re.sub(r"\x1b\[\d*m", "", seen).splitlines()[:2]
     assert (code, heading.split()[:6]) == (0, ["id", "state", "kind", "attempt", "when", "took"])
     assert re.search(r"completed +mail +1 .* ago +\d+ ms", row)
-    heading, *_ = re.sub(r"\x1b\[\d*m", "", terminal("list", "h", "--state", "waiting")[1]).splitlines()
+    heading, *_ = re.sub(
+        r"\x1b\[\d*m", "", terminal("list", "h", "--state", "waiting")[1]
+    ).splitlines()
     assert heading.split() == ["id", "state", "attempt", "when", "payload"]
 
 
@@ -413,7 +476,12 @@ def test_repair(within: Program, queue: Queue, newest: Server, terminal: Termina
         done = within("repair", "q", "--dry-run")
         assert done.stdout == "found\tnumber\ndangling\t1\nstranded\t1\ndeleted\t1\n"
         code, seen = terminal("repair", "q", answer=b"n\n")
-        assert (code, "dangling" in seen, "Mend this in q?" in seen, "mended" in seen) == (1, True, True, False)
+        assert (code, "dangling" in seen, "Mend this in q?" in seen, "mended" in seen) == (
+            1,
+            True,
+            True,
+            False,
+        )
         assert queue.counts().lost == 1
         done = within("repair", "q")
         assert done.stdout == "mended\tnumber\ndangling\t1\nstranded\t1\ndeleted\t1\n"
@@ -425,11 +493,13 @@ def test_repair(within: Program, queue: Queue, newest: Server, terminal: Termina
     assert "headrace:{q}:q:ids" in done.stderr
 
 
-# -- terminals and pipes ------------------------------------------------------------------------------------
+# -- terminals and pipes ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Queue, terminal: Terminal) -> None:
+def test_purging_everything_is_confirmed_on_a_terminal(
+    newest: Server, queue: Queue, terminal: Terminal
+) -> None:
     bury(queue, b"a", b"b")
     code, seen = on_a_terminal(["dead", "purge", "q"], newest.url, b"n\n")
     assert code != 0
@@ -447,7 +517,9 @@ def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Qu
 def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path, terminal: Terminal) -> None:
     """A terminal gets a table and a progress bar with a rate. No wait for unknown lines happens."""
     (tmp_path / "jobs").write_text('{"payload": "[bold]x"}\n' * 100)
-    code, seen = on_a_terminal(["enqueue", "q", "--create", "--jsonl", "-f", str(tmp_path / "jobs")], newest.url)
+    code, seen = on_a_terminal(
+        ["enqueue", "q", "--create", "--jsonl", "-f", str(tmp_path / "jobs")], newest.url
+    )
     assert code == 0
     assert "100 jobs, " in seen
     assert "enqueued 100 jobs" in seen
@@ -468,7 +540,9 @@ def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
     """A reader that stops early (`| head`) ends the program silently."""
     queue.enqueue_many([b"x" * 1000] * 500)
     bury(queue, *[b"x" * 1000] * 500)
-    with started("dead", "list", "q", "--jsonl", url=newest.url, stdout=PIPE, stderr=PIPE) as program:
+    with started(
+        "dead", "list", "q", "--jsonl", url=newest.url, stdout=PIPE, stderr=PIPE
+    ) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         program.stdout.readline()
@@ -478,7 +552,7 @@ def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
     assert said == b""
 
 
-# -- work -----------------------------------------------------------------------------------------------------
+# -- work ------------------------------------------------------------------------------------------
 
 APP = """
 import logging, os, time
@@ -526,7 +600,9 @@ class Working:
 
     def __init__(self, folder: Path, url: str, *arguments: str) -> None:
         (folder / "app.py").write_text(APP)
-        (folder / "spoken.py").write_text(f"{APP}\nlogging.basicConfig(format='its own %(message)s', level='ERROR')")
+        (folder / "spoken.py").write_text(
+            f"{APP}\nlogging.basicConfig(format='its own %(message)s', level='ERROR')"
+        )
         self._log = folder / "work.log"
         with self._log.open("wb") as log:
             self.process = started("work", *arguments, url=url, stdout=log, stderr=log, cwd=folder)
@@ -571,7 +647,8 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -> None:
-    """The log has the served queues, the failures and the jobs that the stop released, with their numbers."""
+    """The log has the served queues, the failures and the jobs that the stop released, with their
+    numbers."""
     work = working("app:failing", "--processes", "2")
     queue.enqueue(b"x", id="a")
     until(lambda: queue.counts().dead == 1, patience=PATIENCE)
@@ -581,15 +658,22 @@ def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
     for pid in work.pids():
         assert re.search(
-            rf"(?m)^{stamp} {pid} INFO worker_started: worker-\w+ serves 'q' with app\.fail, 3 at once", work.said
+            rf"(?m)^{stamp} {pid} INFO worker_started: worker-\w+ serves 'q' with app\.fail, 3 at once",
+            work.said,
         )
-        assert re.search(rf"(?m)^{stamp} {pid} INFO worker_stopped: worker-\w+; given back: nothing", work.said)
+        assert re.search(
+            rf"(?m)^{stamp} {pid} INFO worker_stopped: worker-\w+; given back: nothing", work.said
+        )
     job = "job a of queue 'q'"
     assert re.search(
-        rf"(?m)^{stamp} \d+ WARNING job_failed: {job} failed on attempt 1 of 2, and runs again in", work.said
+        rf"(?m)^{stamp} \d+ WARNING job_failed: {job} failed on attempt 1 of 2, and runs again in",
+        work.said,
     )
     assert re.search(rf"(?m)^{stamp} \d+ INFO app: mine$", work.said)
-    assert re.search(rf"(?m)^{stamp} \d+ ERROR job_dead_lettered: {job} is dead after attempt 2 of 2: ", work.said)
+    assert re.search(
+        rf"(?m)^{stamp} \d+ ERROR job_dead_lettered: {job} is dead after attempt 2 of 2: ",
+        work.said,
+    )
 
 
 @pytest.mark.slow
@@ -601,7 +685,12 @@ def test_log_lines_as_json(working: Callable[..., Working], queue: Queue) -> Non
     work.process.send_signal(signal.SIGTERM)
     assert work.wait() == 0
     lines = [json.loads(line) for line in work.said.splitlines()]
-    assert [line["event"] for line in lines] == ["process_ready", "job_failed", "job_dead_lettered", "stopping"]
+    assert [line["event"] for line in lines] == [
+        "process_ready",
+        "job_failed",
+        "job_dead_lettered",
+        "stopping",
+    ]
     ready, failed, _, _ = lines
     assert {name: failed[name] for name in ("level", "queue", "job_id", "attempt", "error", "process")} == {
         "level": "warning", "queue": "q", "job_id": "a", "attempt": 1,
@@ -610,7 +699,9 @@ def test_log_lines_as_json(working: Callable[..., Working], queue: Queue) -> Non
     assert "in fail" in failed["traceback"]
 
 
-def test_json_lines_have_no_empty_fields(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_have_no_empty_fields(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Lines of the program and of other loggers leave out empty fields."""
     monkeypatch.setattr(console, "_in_json", True)
     console.say("stops", event="stopping", pid=None)
@@ -625,9 +716,13 @@ def test_a_viewer_is_refused_in_words(within: Program, queue: Queue, newest: Ser
     queue.enqueue(b"x", id="a")
     with newest.client() as client:
         commands = ["+@read", "+@connection", "+@scripting"]
-        client.acl_setuser("viewer", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=commands)
+        client.acl_setuser(
+            "viewer", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=commands
+        )
         try:
-            refused_to = within("cancel", "q", "a", "--url", newest.url.replace("unix://", "unix://viewer:x@"))
+            refused_to = within(
+                "cancel", "q", "a", "--url", newest.url.replace("unix://", "unix://viewer:x@")
+            )
         finally:
             client.acl_deluser("viewer")
     assert refused_to.returncode == 1
@@ -639,7 +734,10 @@ def test_shares_of_a_queue_that_is_not_fair(within: Program, queue: Queue, newes
     queue.enqueue(b"x")
     done = within("shares", "q")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "headrace: q is not fair: declare it with fair=, in the worker that serves it\n"
+    assert (
+        done.stderr
+        == "headrace: q is not fair: declare it with fair=, in the worker that serves it\n"
+    )
     with Queue("f", url=newest.url, fair="tenant") as fair:
         fair.enqueue(b"x", headers={"tenant": "ada"})
         assert within("shares", "f").returncode == 1  # nobody that serves it has declared it
@@ -648,13 +746,18 @@ def test_shares_of_a_queue_that_is_not_fair(within: Program, queue: Queue, newes
 
 
 @pytest.mark.slow
-def test_an_application_with_logging_of_its_own(working: Callable[..., Working], queue: Queue) -> None:
+def test_an_application_with_logging_of_its_own(
+    working: Callable[..., Working], queue: Queue
+) -> None:
     work = working("spoken:failing", "--log-format", "json", "--log-level", "debug")
     queue.enqueue(b"x")
     until(lambda: "its own job_dead_lettered" in work.said, "the line of its end", PATIENCE)
     work.signal(signal.SIGTERM)
     assert work.wait() == 0
-    assert "spoken:failing has set up logging itself: --log-level and --log-format change nothing there" in work.said
+    assert (
+        "spoken:failing has set up logging itself: --log-level and --log-format change nothing there"
+        in work.said
+    )
     assert re.findall(r"(?m)^its own (\w+)", work.said) == ["job_dead_lettered"]
 
 
@@ -678,8 +781,11 @@ def test_processes_have_names_of_their_own(working: Callable[..., Working], queu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["worker", "awaited"])
-def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Queue, name: str) -> None:
-    """Two processes work. One is killed, and another is started. SIGTERM ends all of them with status 0."""
+def test_a_killed_process_is_replaced(
+    working: Callable[..., Working], queue: Queue, name: str
+) -> None:
+    """Two processes work. One is killed, and another is started. SIGTERM ends all of them with
+    status 0."""
     work = working(f"app:{name}", "--processes", "2")
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     first, second = work.pids()
@@ -696,14 +802,18 @@ def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Qu
 
 
 @pytest.mark.slow
-def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
-    """A killed process is reported at once. Its job runs in the next process long before its worker's timeout."""
+def test_the_queue_is_told_of_a_death(
+    working: Callable[..., Working], queue: Queue, tmp_path: Path
+) -> None:
+    """A killed process is reported at once. Its job runs in the next process long before its
+    worker's timeout."""
     work = working("app:slow")
     queue.enqueue(b"hold")
     until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
     until(work.pids, "the line that names the process", PATIENCE)
     os.kill(work.pids()[0], signal.SIGKILL)
-    until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "the job in another process", 50.0)  # of 100 s
+    # of 100 s
+    until(lambda: len(list(tmp_path.glob("held-*"))) == 2, "the job in another process", 50.0)
     assert [state.job.attempt for state in queue.admin.running()] == [2]
     (tmp_path / "go").touch()
     work.signal(signal.SIGTERM)
@@ -737,8 +847,8 @@ def asked(port: str, path: str) -> tuple[int, str]:
 @pytest.mark.ci
 @pytest.mark.slow
 def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) -> None:
-    """The program is live while it runs. It is ready once all processes are, while the server answers and no stop was
-    asked.
+    """The program is live while it runs. It is ready once all processes are, while the server
+    answers and no stop was asked.
     """
     work = working("app:worker", "--processes", "2", "--health-port", "0", url=own.url)
     until(lambda: "health is served on port" in work.said, patience=PATIENCE)
@@ -768,9 +878,15 @@ def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
     """Each worker has its own processes. If one can't be loaded, all of them end."""
     work = working("app:worker", "app:named", "--processes", "2")
     until(lambda: len(work.pids()) == 4, "four processes", PATIENCE)
-    assert sorted(re.findall(r"works on (\S+)", work.said)) == ["app:named"] * 2 + ["app:worker"] * 2
+    assert (
+        sorted(re.findall(r"works on (\S+)", work.said)) == ["app:named"] * 2 + ["app:worker"] * 2
+    )
     names = {"mail-1", "mail-2"}
-    until(lambda: names < {one.name.partition(".")[0] for one in queue.admin.workers()}, "their names", PATIENCE)
+    until(
+        lambda: names < {one.name.partition(".")[0] for one in queue.admin.workers()},
+        "their names",
+        PATIENCE,
+    )
     work.signal(signal.SIGTERM)
     assert work.wait() == 0
     work = working("app:worker", "app:number", "--processes", "2")
@@ -781,8 +897,8 @@ def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
-    """A change restarts the processes once their jobs have ended. A module that does not load waits for the next
-    change.
+    """A change restarts the processes once their jobs have ended. A module that does not load waits
+    for the next change.
     """
     pytest.importorskip("watchfiles")
     work = working("app:worker", "--reload")
@@ -810,26 +926,35 @@ def test_metrics(working: Callable[..., Working], queue: Queue) -> None:
     receipt = queue.enqueue(b"x")
     assert queue.result(receipt.id, PATIENCE) == b"done"
     (port,) = re.findall(r"metrics are served on port (\d+)", work.said)
-    until(lambda: "messaging_process_duration" in asked(port, "/metrics")[1], "what was measured", PATIENCE)
+    until(
+        lambda: "messaging_process_duration" in asked(port, "/metrics")[1],
+        "what was measured",
+        PATIENCE,
+    )
     work.signal(signal.SIGTERM)
     assert work.wait() == 0
 
 
 @pytest.mark.slow
-def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
+def test_the_first_signal_finishes(
+    working: Callable[..., Working], queue: Queue, tmp_path: Path
+) -> None:
     work = working("app:worker")
     queue.enqueue_many([b"hold", b"late"])
     until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
     work.signal(signal.SIGINT)
     until(lambda: "stopping" in work.said, patience=PATIENCE)
     assert work.process.poll() is None
-    (tmp_path / "go").touch()  # the handler waits for the signal, too: that is sent when the program has said so
+    # the handler waits for the signal, too: that is sent when the program has said so
+    (tmp_path / "go").touch()
     assert work.wait() == 0
     assert queue.counts() == Counts(waiting=1, enqueued=2, completed=1)  # what had not begun stays
 
 
 @pytest.mark.slow
-def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
+def test_the_second_signal_gives_back(
+    working: Callable[..., Working], queue: Queue, tmp_path: Path
+) -> None:
     """Both signals come at once, and neither swallows the other."""
     work = working("app:worker", "--processes", "2")
     until(lambda: len(work.pids()) == 2, patience=PATIENCE)
@@ -904,10 +1029,12 @@ def test_tasks_are_worked_on(working: Callable[..., Working], queue: Queue, tmp_
 
 
 def test_django_is_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Django is set up before the module is imported, if the environment names its settings. Without Django nothing is
-    set up.
+    """Django is set up before the module is imported, if the environment names its settings.
+    Without Django nothing is set up.
     """
-    (tmp_path / "app_of_django.py").write_text(APP + "import sys\nassert sys.modules['django'].ready")
+    (tmp_path / "app_of_django.py").write_text(
+        APP + "import sys\nassert sys.modules['django'].ready"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_URL", NOWHERE)
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "mysite.settings")
@@ -942,7 +1069,9 @@ def test_a_module_that_fails(working: Callable[..., Working], tmp_path: Path) ->
 def test_a_worker_without_its_server(working: Callable[..., Working]) -> None:
     work = working("app:worker", "--processes", "2", "--url", NOWHERE)
     assert work.wait() == 1
-    assert re.fullmatch(r"headrace: redis://127.0.0.1:1/0: [^\n]*refused[^\n]*\n", work.said), work.said
+    assert re.fullmatch(r"headrace: redis://127.0.0.1:1/0: [^\n]*refused[^\n]*\n", work.said), (
+        work.said
+    )
 
 
 @pytest.fixture
@@ -959,7 +1088,8 @@ def own(newest: Server) -> Iterator[Server]:
 def test_it_stops_without_its_server(
     working: Callable[..., Working], own: Server, tmp_path: Path, away: str, busy: bool
 ) -> None:
-    """The program stops within moments. Its status is 0 if it held no job. Otherwise it names the held jobs."""
+    """The program stops within moments. Its status is 0 if it held no job. Otherwise it names the
+    held jobs."""
     work = working("app:worker", "--processes", "2", url=own.url)
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     with Queue("q", url=own.url) as queue:
@@ -983,7 +1113,9 @@ def test_it_stops_without_its_server(
 
 
 @pytest.mark.slow
-def test_it_starts_while_the_server_stands_still(working: Callable[..., Working], own: Server) -> None:
+def test_it_starts_while_the_server_stands_still(
+    working: Callable[..., Working], own: Server
+) -> None:
     with Queue("q", url=own.url) as queue:
         receipt = queue.enqueue(b"pid")
         os.kill(own.pid, signal.SIGSTOP)
@@ -1010,7 +1142,7 @@ def test_an_outage_that_is_too_long(working: Callable[..., Working], own: Server
     assert "another is started" not in work.said
 
 
-# -- the program itself -----------------------------------------------------------------------------------------
+# -- the program itself ----------------------------------------------------------------------------
 
 
 def test_version_and_help(within: Program) -> None:
@@ -1024,15 +1156,21 @@ def test_version_and_help(within: Program) -> None:
 def test_the_console_script(tmp_path: Path) -> None:
     """The package installs the same program."""
     script = Path(sys.executable).with_name("headrace")
-    run = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    run = subprocess.run(
+        [script, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", run.stdout)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("absent", ["typer", "rich"])
 def test_without_the_extra(absent: str) -> None:
-    code = f"import sys; sys.modules[{absent!r}] = None; from headrace.console.cli import main; main()"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    code = (
+        f"import sys; sys.modules[{absent!r}] = None; from headrace.console.cli import main; main()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert run.returncode == 1
     assert run.stderr == f"headrace: the command line is an extra: {install_command('cli')}\n"
 
@@ -1048,7 +1186,9 @@ def test_it_starts_without_what_draws_tables() -> None:
 
 def test_the_library_does_without_the_extra() -> None:
     code = "import sys, headrace; print(sorted({'typer', 'rich', 'click'} & sys.modules.keys()))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
     assert run.stdout == "[]\n"
 
 
@@ -1070,7 +1210,12 @@ def test_a_moment_that_no_calendar_has(within: Program, queue: Queue, newest: Se
 def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> None:
     """Characters outside the locale are escaped, and JSON stays JSON."""
     name = "naïve-😀-☃"
-    env = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
+    env = {
+        "LC_ALL": "C",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONUTF8": "0",
+        "PYTHONIOENCODING": encoding,
+    }
     bury(queue, b"x")
     queue.enqueue("☃".encode(), id=name)
 
@@ -1081,7 +1226,9 @@ def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> 
         return out.decode(encoding)
 
     assert name.encode(encoding, "backslashreplace").decode(encoding) in seen("list", "q")
-    assert name in [json.loads(line)["id"] for line in seen("list", "q", "--json").split("\n") if line]
+    assert name in [
+        json.loads(line)["id"] for line in seen("list", "q", "--json").split("\n") if line
+    ]
     assert "\tx\n" in seen("dead", "list", "q")
     assert name.encode(encoding, "backslashreplace").decode(encoding) in seen("show", "q", name)
     assert json.loads(seen("list", "q", "--state", "waiting", "--json"))["payload"] == "☃"

@@ -1,5 +1,5 @@
-"""The program `headrace` and fair queues. The tests check shares, costs, and queues without the header that tells jobs
-apart.
+"""The program `headrace` and fair queues. The tests check shares, costs, and queues without the
+header that tells jobs apart.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def test_doctor_names_slots_of_nobody(within: Program, queue: Queue[bytes], newe
     queue.enqueue(b"x", headers={"tenant": "ada"})
     lease = queue.lease()
     assert lease is not None
-    with redis.Redis(unix_socket_path=newest.path) as client:  # a program without slots completes the job
+    # a program without slots completes the job
+    with redis.Redis(unix_socket_path=newest.path) as client:
         assert client.xack(queue.ops.keys.key("jobs"), "workers", lease.claim.entry) == 1
         assert client.xdel(queue.ops.keys.key("jobs"), lease.claim.entry) == 1
         client.hincrby(queue.ops.keys.key("stats"), "completed", 1)
@@ -104,20 +105,36 @@ def test_purge_of_a_value_without_terms(within: Program, newest: Server) -> None
     assert "this queue has no fair=, and no single Limit with a key=" in done.stderr
 
 
-# -- terms -----------------------------------------------------------------------------------------------
+# -- terms -----------------------------------------------------------------------------------------
 
 
 def structures(client: redis.Redis) -> set[str]:
     """Return which terms the queue has, in each shard."""
-    return {(client.hget(key, "terms") or b"").decode() for key in client.keys("headrace:{q*}:q:stats")}  # type: ignore[union-attr]
+    return {
+        (client.hget(key, "terms") or b"").decode() for key in client.keys("headrace:{q*}:q:stats")
+    }  # type: ignore[union-attr]
 
 
 def test_redeclare(within: Program, newest: Server) -> None:
     """Terms are declared anew and removed. The waiting jobs run by the new terms."""
     with Queue[bytes]("q", url=newest.url) as queue:
         queue.enqueue_many([NewJob(b"x", headers={"tenant": "a"})] * 9)
-        done = within("redeclare", "q", "--fair", "tenant", "--limit", "tenant=2", "--limit", "5", "--weight", "a=3")
-        assert (done.returncode, done.stdout) == (0, "terms of q: fair tenant, limits 5, 2 of tenant\n"), done
+        done = within(
+            "redeclare",
+            "q",
+            "--fair",
+            "tenant",
+            "--limit",
+            "tenant=2",
+            "--limit",
+            "5",
+            "--weight",
+            "a=3",
+        )
+        assert (done.returncode, done.stdout) == (
+            0,
+            "terms of q: fair tenant, limits 5, 2 of tenant\n",
+        ), done
         assert len(queue.lease_many(9)) == 2
         (share,) = queue.admin.shares()
         assert (share.value, share.weight, share.running) == (("a",), 3.0, 2)
@@ -132,9 +149,12 @@ def test_redeclare_limits_of_values(within: Program, newest: Server) -> None:
     with Queue[bytes]("q", url=newest.url) as queue:
         tenants = ["free", "a=1:2", "b,c", "others"]
         queue.enqueue_many([NewJob(b"x", headers={"tenant": name}) for name in tenants * 4])
-        done = within("redeclare", "q", "--fair", "tenant", "--limit", "tenant=3,free:1,a=1:2:2,b,c:4")
+        done = within(
+            "redeclare", "q", "--fair", "tenant", "--limit", "tenant=3,free:1,a=1:2:2,b,c:4"
+        )
         terms = (
-            "terms of q: fair tenant, limits 3 of tenant, each 2 of tenant a=1:2, 4 of tenant b,c, 1 of tenant free\n"
+            "terms of q: fair tenant, limits 3 of tenant, each 2 of tenant a=1:2, "
+            "4 of tenant b,c, 1 of tenant free\n"
         )
         assert (done.returncode, done.stdout) == (0, terms), done
         leased = Counter(lease.job.headers["tenant"] for lease in queue.lease_many(16))
@@ -154,7 +174,10 @@ def test_redeclare_two_levels(within: Program, newest: Server) -> None:
 
 
 def test_redeclare_a_sharded_queue(within: Program, newest: Server) -> None:
-    with Queue[bytes]("q", url=newest.url, shards=2) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+    with (
+        Queue[bytes]("q", url=newest.url, shards=2) as queue,
+        redis.Redis(unix_socket_path=newest.path) as client,
+    ):
         queue.enqueue_many([NewJob(b"x", headers={"tenant": "a"}, key=f"{at}") for at in range(20)])
         done = within("redeclare", "q", "--limit", "4", "--per-shard")
         assert done.returncode == 0, done
@@ -170,18 +193,27 @@ def test_redeclare_a_sharded_queue(within: Program, newest: Server) -> None:
     [
         ((), "give --fair or --limit, or --none alone"),
         (("--none", "--fair", "tenant"), "give --fair or --limit, or --none alone"),
-        (("--limit", "many"), "--limit 'many': give a number, or a header and a number, such as tenant=5"),
+        (
+            ("--limit", "many"),
+            "--limit 'many': give a number, or a header and a number, such as tenant=5",
+        ),
         (("--limit", "0"), "give at least 1; pause the queue"),
         (("--limit", "tenant=2", "--limit", "tenant=3"), "give one of them"),
         (("--limit", "tenant=5,free"), "and with single values tenant=20,free:2"),
         (("--limit", "tenant=5,free=2"), "and with single values tenant=20,free:2"),
-        (("--limit", "5,free:2"), "give a header and each of its values once, as in tenant=20,free:2"),
+        (
+            ("--limit", "5,free:2"),
+            "give a header and each of its values once, as in tenant=20,free:2",
+        ),
         (("--limit", "tenant=5,free:0"), "give at least 1; pause the queue"),
         (("--limit", "tenant=5,free:1,free:2"), "give a header and each of its values once"),
         (("--fair", "a/b/c"), "give one header, or two"),
         (("--fair", "headrace-x"), "reserved"),
         (("--weight", "a=2"), "--fair, which is missing"),
-        (("--fair", "tenant", "--weight", "a"), "--weight 'a': give a value of --fair and a number"),
+        (
+            ("--fair", "tenant", "--weight", "a"),
+            "--weight 'a': give a value of --fair and a number",
+        ),
         (("--fair", "tenant", "--weight", "a=0"), "give a number from 0.001"),
         (("--fair", "org/user", "--weight", "a=nan"), "give a number from 0.001"),
     ],
@@ -199,10 +231,16 @@ def test_bad_terms_are_refused(
         assert structures(client) == {"fair=tenant limits= rates="}
 
 
-def test_doctor_names_workers_that_declare_other_terms(within: Program, queue: Queue[bytes], newest: Server) -> None:
-    """The message has the terms and the time of their declaration. It is gone after a `redeclare`."""
+def test_doctor_names_workers_that_declare_other_terms(
+    within: Program, queue: Queue[bytes], newest: Server
+) -> None:
+    """The message has the terms and the time of their declaration. It is gone after a
+    `redeclare`."""
     queue.enqueue_many([b"x"] * 5)
-    with Queue[bytes]("q", url=newest.url) as plain, redis.Redis(unix_socket_path=newest.path) as client:
+    with (
+        Queue[bytes]("q", url=newest.url) as plain,
+        redis.Redis(unix_socket_path=newest.path) as client,
+    ):
         assert plain.lease() is not None
         assert queue.lease() is not None
         (line,) = [one for one in within("doctor").stdout.splitlines() if "\tterms\t" in one]
@@ -211,7 +249,9 @@ def test_doctor_names_workers_that_declare_other_terms(within: Program, queue: Q
         assert "`headrace redeclare q` changes the queue's" in line
         assert within("redeclare", "q", "--fair", "tenant").returncode == 0
         (line,) = [one for one in within("doctor").stdout.splitlines() if "\tterms\t" in one]
-        assert "1 worker declares other terms than the queue's, `fair=tenant limits= rates=`: " in line
+        assert (
+            "1 worker declares other terms than the queue's, `fair=tenant limits= rates=`: " in line
+        )
         assert " none for 0 s" in line
         assert client.hset(queue.ops.keys.key("stats"), "terms_at", 1) == 0
         assert within("workers", "q", "--json").stdout.count('"structure": ""') == 1

@@ -18,8 +18,8 @@ from tests.support.steps import waiting_run
 
 @pytest.mark.parametrize("codec", [None, JSONCodec()], ids=["bytes", "json"])
 def test_signal(within: Program, newest: Server, codec: Any) -> None:
-    """The data is JSON or else text, whatever the queue's codec. The exit code tells whether the signal was
-    accepted.
+    """The data is JSON or else text, whatever the queue's codec. The exit code tells whether the
+    signal was accepted.
     """
     with Queue("q", url=newest.url, **({} if codec is None else {"codec": codec})) as queue:
         waiting_run(queue, "w", b"x" if codec is None else 1)
@@ -48,8 +48,12 @@ def test_show(within: Program, newest: Server) -> None:
         assert ["progress", "40% page 12 of 30"] in shown
         steps = [text for name, text in shown if name == "step"]
         moment = r"20\d\d-[\d:TZ-]+"
-        assert re.fullmatch(rf'charge: done, attempt 1, {moment}, took \S+ s, \{{ "paid": 7 \}}', steps[0]), steps[0]
-        assert re.fullmatch(rf"approved: waiting, attempt 1, {moment}, due {moment}", steps[1]), steps[1]
+        assert re.fullmatch(
+            rf'charge: done, attempt 1, {moment}, took \S+ s, \{{ "paid": 7 \}}', steps[0]
+        ), steps[0]
+        assert re.fullmatch(rf"approved: waiting, attempt 1, {moment}, due {moment}", steps[1]), (
+            steps[1]
+        )
         whole = json.loads(within("show", "q", "w", "--json").stdout)
         assert whole["progress"]["fraction"] == 0.4
         assert [(step["name"], step["state"]) for step in whole["steps"]] == [
@@ -59,12 +63,15 @@ def test_show(within: Program, newest: Server) -> None:
         assert json.loads(whole["steps"][0]["result"]) == {"paid": 7}
         assert whole["steps"][1]["result"] is None
         assert within("signal", "q", "w", "approved", "yes").returncode == 0
-        (sent,) = [line for line in within("show", "q", "w").stdout.splitlines() if "approved" in line]
+        (sent,) = [
+            line for line in within("show", "q", "w").stdout.splitlines() if "approved" in line
+        ]
         assert re.search(rf"took \S+ s, sent {moment} by \S+@\S+, yes$", sent), sent
 
 
 def test_a_failure_that_was_overcome_comes_last(within: Program, newest: Server) -> None:
-    """A waiting run shows its signal, and its failure in the past. A retried job shows the reason."""
+    """A waiting run shows its signal, and its failure in the past. A retried job shows the
+    reason."""
     with Queue("q", url=newest.url, tracebacks=True) as queue:
         queue.enqueue(b"x", id="w")
         lease = queue.lease()
@@ -80,7 +87,10 @@ def test_a_failure_that_was_overcome_comes_last(within: Program, newest: Server)
         assert names.index("failed before") > names.index("step")
         (row,) = within("list", "q", "--state", "blocked").stdout.splitlines()[1:]
         assert "it was full" not in row
-        assert json.loads(within("list", "q", "--state", "blocked", "--json").stdout)["reason"] == "it was full"
+        assert (
+            json.loads(within("list", "q", "--state", "blocked", "--json").stdout)["reason"]
+            == "it was full"
+        )
 
 
 def test_redrive_from_a_step(within: Program, newest: Server) -> None:
@@ -90,8 +100,14 @@ def test_redrive_from_a_step(within: Program, newest: Server) -> None:
         lease.job.step("charge", lambda: 7)
         lease.job.step("ship", lambda: 8)
         lease.dead_letter("no")
-        refused(within("dead", "redrive", "q", "w", "--from-step", "pack"), "it has recorded 'charge', 'ship'")
-        refused(within("dead", "redrive", "q", "--from-step", "ship"), "--from-step: give the id of one job")
+        refused(
+            within("dead", "redrive", "q", "w", "--from-step", "pack"),
+            "it has recorded 'charge', 'ship'",
+        )
+        refused(
+            within("dead", "redrive", "q", "--from-step", "ship"),
+            "--from-step: give the id of one job",
+        )
         done = within("dead", "redrive", "q", "w", "--from-step", "ship")
         assert (done.stdout, done.returncode) == ("redriven 1\n", 0)
         assert [step.name for step in queue.find("w").steps] == ["charge"]

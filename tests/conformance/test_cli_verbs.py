@@ -1,4 +1,5 @@
-"""The verbs of the command line that read or change a queue. The tests check their output and exit codes."""
+"""The verbs of the command line that read or change a queue. The tests check their output and exit
+codes."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def outcome(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-# -- what all have in common -----------------------------------------------------------------------------
+# -- what all have in common -----------------------------------------------------------------------
 
 OF_A_QUEUE = [
     "list", "find a", "show", "show a", "result a", "events", "cancel a", "reschedule a --delay 1", "expire --yes",
@@ -64,7 +65,10 @@ def test_an_unknown_queue_is_refused(within: Program, queue: Queue) -> None:
     """Every verb refuses it and suggests the name of a queue that exists. No key is created."""
     for command in OF_A_QUEUE:
         refused(within(*words(command, "qq")), "there is no queue qq, did you mean q?")
-    refused(within("move", "q", "other"), "there is no queue other in namespace headrace (--create makes it)")
+    refused(
+        within("move", "q", "other"),
+        "there is no queue other in namespace headrace (--create makes it)",
+    )
     refused(within("flows", "list", "shop"), "there is no flow shop")
     refused(within("flows", "show", "shop", "a"), "there is no flow shop")
     assert within("queues").stdout == "q\n"
@@ -77,7 +81,8 @@ def test_create(within: Program, newest: Server) -> None:
         done = within(*words(command, name), "--create")
         assert done.returncode == 0, done
     assert within("move", "enqueue", "enqueue", "--create").returncode == 2
-    assert within("queues").stdout.split() == ["enqueue", "schedules"]  # a pause alone is no queue to be found
+    # a pause alone is no queue to be found
+    assert within("queues").stdout.split() == ["enqueue", "schedules"]
     with Queue("pause", url=newest.url) as paused:
         assert paused.admin.paused()
 
@@ -142,7 +147,7 @@ def test_it_fits_80_columns(queue: Queue, terminal: Terminal, command: list[str]
     assert "X" * 3000 not in seen
 
 
-# -- looking ---------------------------------------------------------------------------------------------
+# -- looking ---------------------------------------------------------------------------------------
 
 
 def test_list(within: Program, queue: Queue, newest: Server) -> None:
@@ -151,19 +156,36 @@ def test_list(within: Program, queue: Queue, newest: Server) -> None:
     assert [(row["id"], row["state"]) for row in rows] == [
         ("r", "leased"), ("w", "waiting"), ("d", "delayed"), ("x", "dead"),
     ]  # fmt: skip
-    assert (rows[0]["payload_hex"], rows[0]["headers"], rows[0]["attempt"]) == (b"R\xff".hex(), {"tenant": "a"}, 1)
+    assert (rows[0]["payload_hex"], rows[0]["headers"], rows[0]["attempt"]) == (
+        b"R\xff".hex(),
+        {"tenant": "a"},
+        1,
+    )
     assert rows[0]["worker"]
     assert rows[2]["due"] > rows[2]["enqueued_at"]
     assert (rows[3]["payload"], rows[3]["reason"]) == ("X" * 5000, "it\nwas wrong")
-    for state, wanted in {"running": "r", "leased": "r", "waiting": "w", "delayed": "d", "dead": "x"}.items():
-        assert [row["id"] for row in lines(within("list", "q", "--json", "--state", state))] == [wanted]
+    for state, wanted in {
+        "running": "r",
+        "leased": "r",
+        "waiting": "w",
+        "delayed": "d",
+        "dead": "x",
+    }.items():
+        assert [row["id"] for row in lines(within("list", "q", "--json", "--state", state))] == [
+            wanted
+        ]
     assert len(lines(within("list", "q", "--json", "--limit", "2"))) == 2
     assert lines(within("list", "q", "--json", "--state", "ended")) == []
     with Queue("kept", url=newest.url, history=10) as kept:
         kept.enqueue(b"x", id="gone")
         assert kept.cancel("gone")
     (row,) = lines(within("list", "kept", "--json", "--state", "ended"))
-    assert (row["id"], row["state"], row["payload"], row["reason"]) == ("gone", "cancelled", "x", None)
+    assert (row["id"], row["state"], row["payload"], row["reason"]) == (
+        "gone",
+        "cancelled",
+        "x",
+        None,
+    )
     assert row["enqueued_at"] > 0
     assert "cancelled" in within("list", "kept", "--state", "ended").stdout
     assert within("list", "q", "--state", "lost").returncode == 2
@@ -181,7 +203,8 @@ def test_list_as_fields(within: Program, queue: Queue) -> None:
 
 
 def test_a_long_listing_on_a_terminal(queue: Queue, terminal: Terminal) -> None:
-    """The list ends after a hundred jobs and says so, unless --limit has another number. A program gets all jobs."""
+    """The list ends after a hundred jobs and says so, unless --limit has another number. A program
+    gets all jobs."""
     queue.enqueue_many([NewJob(b"", id=f"job-{number}") for number in range(150)])
     _, seen = terminal("list", "q")
     assert seen.count("job-") == 98
@@ -211,13 +234,20 @@ def test_show(within: Program, queue: Queue) -> None:
     assert "X" * 2000 + "… (5000 bytes; --json shows all)" in long
     refused(within("show", "q", "absent"), "no such job in q", code=1)
     (row,) = lines(within("show", "q", "--json"))
-    assert (row["queue"], row["waiting"], row["leased"], row["delayed"], row["dead"]) == ("q", 1, 1, 1, 1)
+    assert (row["queue"], row["waiting"], row["leased"], row["delayed"], row["dead"]) == (
+        "q",
+        1,
+        1,
+        1,
+        1,
+    )
     assert (row["paused"], row["schedules"], row["lost"]) == (False, [], 0)
     assert "waiting\t1\n" in within("show", "q").stdout
 
 
 def test_result(within: Program, queue: Queue) -> None:
-    """The result is printed byte by byte, so that it can go to a file. The command can wait for it."""
+    """The result is printed byte by byte, so that it can go to a file. The command can wait for
+    it."""
     refused(within("result", "q", "w"), "job 'w' has not ended; it goes on", code=1)
     queue.complete(queue.lease(), b"done\n")
     assert outcome(within("result", "q", "w")) == (0, "done\n")
@@ -278,7 +308,9 @@ def test_queues_and_workers(within: Program, queue: Queue, newest: Server) -> No
 def test_events(newest: Server, queue: Queue) -> None:
     """Each event is printed at once on its own line, until the reader closes the pipe."""
     arguments = ("events", "q", "--follow", "--json", "--kind", "added", "--kind", "cancelled")
-    with started(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    with started(
+        *arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         assert program.stderr.readline() == b"headrace: listening to q\n"
@@ -302,7 +334,7 @@ def test_events_end(within: Program, queue: Queue) -> None:
     assert "kinds=" in within("events", "q", "--kind", "lost").stderr
 
 
-# -- changing ----------------------------------------------------------------------------------------------
+# -- changing --------------------------------------------------------------------------------------
 
 
 def test_cancel(within: Program, queue: Queue) -> None:
@@ -315,17 +347,28 @@ def test_cancel(within: Program, queue: Queue) -> None:
     ]
     queue.enqueue_many([b"p", b"p", b"s"])
     assert outcome(within("cancel", "q", "--payload", "p")) == (0, "cancelled 2\n")
-    assert outcome(within("cancel", "q", "--payload", "p", "--json")) == (1, '{"queue": "q", "cancelled": 0}\n')
+    assert outcome(within("cancel", "q", "--payload", "p", "--json")) == (
+        1,
+        '{"queue": "q", "cancelled": 0}\n',
+    )
     refused(within("cancel", "q"), "give ids, --payload, or --state")
     refused(within("cancel", "q", "s", "--payload", "s"), "give ids, --payload, or --state")
 
 
 def test_reschedule(within: Program, queue: Queue) -> None:
-    assert outcome(within("reschedule", "q", "d", "--at", "2100-01-31T08:00:00+01:00")) == (0, "rescheduled 1\n")
+    assert outcome(within("reschedule", "q", "d", "--at", "2100-01-31T08:00:00+01:00")) == (
+        0,
+        "rescheduled 1\n",
+    )
     assert queue.find("d").due == 4105062000.0
     assert within("reschedule", "q", "d", "w", "--delay", "0", "--json").returncode == 1
     assert queue.find("d").state == "waiting"
-    for wrong in ([], ["--delay", "1", "--at", "2100-01-31T08:00:00Z"], ["--at", "2100-01-31"], ["--at", "soon"]):
+    for wrong in (
+        [],
+        ["--delay", "1", "--at", "2100-01-31T08:00:00Z"],
+        ["--at", "2100-01-31"],
+        ["--at", "soon"],
+    ):
         refused(within("reschedule", "q", "d", *wrong), "--at")
 
 
@@ -340,7 +383,10 @@ def test_purge_and_delete(within: Program, queue: Queue) -> None:
 def test_expire(within: Program, queue: Queue) -> None:
     queue.lease()
     assert outcome(within("expire", "q", "r")) == (0, "expired 1\n")
-    assert outcome(within("expire", "q", "--yes", "--json")) == (0, '{"queue": "q", "expired": 1}\n')
+    assert outcome(within("expire", "q", "--yes", "--json")) == (
+        0,
+        '{"queue": "q", "expired": 1}\n',
+    )
     assert outcome(within("expire", "q", "--yes")) == (1, "expired 0\n")
     assert queue.counts().parked == 2
     done = within("expire", "q", "d")
@@ -360,7 +406,10 @@ def test_drain(within: Program, queue: Queue) -> None:
     assert outcome(within("drain", "q", "--timeout", "0")) == (1, "3 left\n")
     queue.admin.purge()
     queue.cancel("r")
-    assert outcome(within("drain", "q", "--json")) == (0, '{"queue": "q", "drained": true, "left": 0}\n')
+    assert outcome(within("drain", "q", "--json")) == (
+        0,
+        '{"queue": "q", "drained": true, "left": 0}\n',
+    )
 
 
 def test_changes_as_json(within: Program, queue: Queue, newest: Server) -> None:
@@ -394,9 +443,15 @@ def test_mend_a_dead_letter(within: Program, queue: Queue, tmp_path: Path) -> No
         queue.enqueue(b"bad", id="m")
         queue.lease().dead_letter("bad")  # type: ignore[union-attr]
         assert within("dead", "redrive", "q", "--payload", payload).returncode == 2
-        assert within("dead", "redrive", "q", "m", "--payload", f"@{tmp_path / 'none'}").returncode == 2
+        assert (
+            within("dead", "redrive", "q", "m", "--payload", f"@{tmp_path / 'none'}").returncode
+            == 2
+        )
         assert within("dead", "redrive", "q", "other", "--payload", payload).returncode == 1
-        assert outcome(within("dead", "redrive", "q", "m", "--payload", payload)) == (0, "redriven 1\n")
+        assert outcome(within("dead", "redrive", "q", "m", "--payload", payload)) == (
+            0,
+            "redriven 1\n",
+        )
         assert queue.find("m").job.payload == kept  # type: ignore[union-attr]
         assert queue.cancel("m")
 
@@ -419,7 +474,7 @@ def test_all_that_match(within: Program, queue: Queue) -> None:
     assert queue.counts().lost == 0
 
 
-# -- schedules and flows ---------------------------------------------------------------------------------
+# -- schedules and flows ---------------------------------------------------------------------------
 
 
 def test_schedules_by_hand(within: Program, queue: Queue) -> None:
@@ -437,13 +492,32 @@ def test_schedules_by_hand(within: Program, queue: Queue) -> None:
 
 
 def test_schedules(within: Program, queue: Queue) -> None:
-    assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "3600")) == (0, "added\n")
-    assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "60")) == (0, "replaced\n")
-    nightly = ["--cron", "0 3 * * *", "--timezone", "Europe/Berlin", "--missed", "skip", "--header", "kind=night"]
+    assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "3600")) == (
+        0,
+        "added\n",
+    )
+    assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "60")) == (
+        0,
+        "replaced\n",
+    )
+    nightly = [
+        "--cron",
+        "0 3 * * *",
+        "--timezone",
+        "Europe/Berlin",
+        "--missed",
+        "skip",
+        "--header",
+        "kind=night",
+    ]
     within("schedules", "add", "q", "nightly", "x", *nightly)
     first, second = lines(within("schedules", "list", "q", "--json"))
     assert (first["name"], first["every"], first["missed"]) == ("hourly", 60.0, "once")
-    assert (second["cron"], second["timezone"], second["missed"]) == ("0 3 * * *", "Europe/Berlin", "skip")
+    assert (second["cron"], second["timezone"], second["missed"]) == (
+        "0 3 * * *",
+        "Europe/Berlin",
+        "skip",
+    )
     shown = within("schedules", "q").stdout.splitlines()
     assert [line.split("\t")[2] for line in shown] == ["timing", "every 60 s", "0 3 * * *"]
     done = within("schedules", "remove", "q", "hourly", "absent")
@@ -456,7 +530,8 @@ def test_schedules(within: Program, queue: Queue) -> None:
 
 @pytest.fixture(params=[1, 6])
 def shop(newest: Server, request: pytest.FixtureRequest) -> Iterator[Flow]:
-    """Make two runs, with and without shards. One waits for its children, and the other has ended."""
+    """Make two runs, with and without shards. One waits for its children, and the other has
+    ended."""
     options: dict[str, Any] = {"url": newest.url, "shards": request.param}
     with Flow("shop", **options) as flow, Queue("shop/pick", **options) as pick:
         flow.stage("pick", next="send", children="pack")
@@ -477,15 +552,22 @@ def test_flows(within: Program, shop: Flow) -> None:
     assert {name: (row["state"], row["stage"], row["pending"]) for name, row in rows.items()} == {
         "o-1": ("blocked", "pick", 2), "o-2": ("completed", "send", 0),
     }  # fmt: skip
-    assert [row["id"] for row in lines(within("flows", "list", "--json", "--state", "blocked"))] == ["o-1"]
+    assert [
+        row["id"] for row in lines(within("flows", "list", "--json", "--state", "blocked"))
+    ] == ["o-1"]
     for state in ((), ("--state", "blocked")):
         (row,) = lines(within("list", "shop/pick", "--json", *state))
         assert (row["id"], row["state"]) == ("o-1", "blocked")
     (row,) = lines(within("flows", "show", "shop", "o-2", "--json"))
     assert (row["flow"], row["results"]) == ("shop", {"send": {"result": "sent"}})
     (row,) = lines(within("flows", "show", "shop", "o-1", "--json"))
-    assert (row["attributes"], row["results"]) == ({"customer": "ada"}, {"pick": {"result": "picked"}})
-    shown = dict(line.split("\t") for line in within("flows", "show", "shop", "o-1").stdout.splitlines())
+    assert (row["attributes"], row["results"]) == (
+        {"customer": "ada"},
+        {"pick": {"result": "picked"}},
+    )
+    shown = dict(
+        line.split("\t") for line in within("flows", "show", "shop", "o-1").stdout.splitlines()
+    )
     assert (shown["state"], shown["children"], shown["customer"]) == ("blocked", "2", "ada")
     assert within("flows", "list").stdout.startswith("flow\tid\tstate\tstage\t")
     assert "reason" not in shown
@@ -502,10 +584,15 @@ def test_a_flow_that_failed_says_why(within: Program, shop: Flow, newest: Server
         assert shop.complete(second)
     assert shop.state("o-1").state == "failed"
     name = first.job.id
-    for run, reason in ((name, "no\nbox"), ("o-1", f"1 of 2 children failed, the first {name}: no\nbox")):
+    for run, reason in (
+        (name, "no\nbox"),
+        ("o-1", f"1 of 2 children failed, the first {name}: no\nbox"),
+    ):
         (row,) = lines(within("flows", "show", "shop", run, "--json"))
         assert (row["state"], row["reason"]) == ("failed", reason)
-        shown = dict(line.split("\t") for line in within("flows", "show", "shop", run).stdout.splitlines())
+        shown = dict(
+            line.split("\t") for line in within("flows", "show", "shop", run).stdout.splitlines()
+        )
         assert shown["reason"] == reason.replace("\n", "\\n")
 
 
@@ -519,7 +606,11 @@ def test_an_ended_stage_shows_its_children(within: Program, shop: Flow, newest: 
     name = lease.job.id.rpartition("/")[0]
     (row,) = lines(within("show", "shop/pick", "o-1", "--json"))
     assert (row["state"], row["children"]["completed"]) == ("completed", 2)
-    assert row["children"]["places"][0] == {"id": f"{name}/0", "stage": "pack", "state": "completed"}
+    assert row["children"]["places"][0] == {
+        "id": f"{name}/0",
+        "stage": "pack",
+        "state": "completed",
+    }
     shown = [line.split("\t") for line in within("show", "shop/pick", "o-1").stdout.splitlines()]
     assert ["children", "2 completed"] in shown
     assert ["child", f"{name}/1: completed in pack"] in shown
@@ -532,21 +623,34 @@ def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
     assert shop.counts()["send"].present == 0
     done = within("flows", "cancel", "shop", "o-1", "o-2", "--json")
     assert [json.loads(row)["cancelled"] for row in done.stdout.splitlines()] == [False, False]
-    assert (done.returncode, done.stderr) == (1, "headrace: 2 of 2: no such run in shop, or it has ended\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "headrace: 2 of 2: no such run in shop, or it has ended\n",
+    )
 
 
-# -- completion ------------------------------------------------------------------------------------------
+# -- completion ------------------------------------------------------------------------------------
 
 
 def test_completion(within: Program) -> None:
     """The shell asks the program for completions."""
     done = within(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace re", COMP_CWORD="1")
-    found = ["relay", "result", "reschedule", "resume", "resume-worker", "repair", "reshard", "redeclare"]
+    found = [
+        "relay",
+        "result",
+        "reschedule",
+        "resume",
+        "resume-worker",
+        "repair",
+        "reshard",
+        "redeclare",
+    ]
     assert done.stdout.split() == found
 
 
 def test_completion_of_queues(within: Program, newest: Server) -> None:
-    """Names of queues come from the server. Without a server there are no completions and no message."""
+    """Names of queues come from the server. Without a server there are no completions and no
+    message."""
     with Queue("ada", url=newest.url) as ada, Queue("bob", url=newest.url, namespace="m") as bob:
         ada.enqueue(b"x")
         bob.enqueue(b"x")
@@ -554,7 +658,11 @@ def test_completion_of_queues(within: Program, newest: Server) -> None:
         asked = {"COMP_WORDS": f"headrace {words}", "COMP_CWORD": str(len(words.split(" ")))}
         done = within(_HEADRACE_COMPLETE="complete_bash", **asked)
         assert (done.stdout.split(), done.stderr) == (found, "")
-    away = {"HEADRACE_URL": "redis://localhost:1", "COMP_WORDS": "headrace show a", "COMP_CWORD": "2"}
+    away = {
+        "HEADRACE_URL": "redis://localhost:1",
+        "COMP_WORDS": "headrace show a",
+        "COMP_CWORD": "2",
+    }
     done = within(_HEADRACE_COMPLETE="complete_bash", **away)
     assert (done.stdout.split(), done.stderr) == ([], "")
 
@@ -574,7 +682,11 @@ def test_enqueue_under_conditions(within: Program, newest: Server) -> None:
     assert '"outcome":"added"' in add("old", *unique)[1]
     assert '"outcome":"replaced"' in add("new", "--replace", *unique)[1]
     with Queue("q", url=newest.url) as queue:
-        assert sorted(lease.job.payload for lease in queue.lease_many(9) if lease.complete()) == [b"a", b"b", b"new"]
+        assert sorted(lease.job.payload for lease in queue.lease_many(9) if lease.complete()) == [
+            b"a",
+            b"b",
+            b"new",
+        ]
     assert '"outcome":"present"' in add("new", *unique)[1]
     assert add("x", "--throttle", "5")[0] == 2
     assert add("x", "--full", "no")[0] == 2

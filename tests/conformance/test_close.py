@@ -20,7 +20,12 @@ USERS = 200
 
 def consumers(client: redis.Redis) -> set[str]:
     found = client.xinfo_consumers("headrace:{q}:q:jobs", "workers")
-    return {consumer["name"].decode() for consumer in found} - {"parked", "idle", "limited", "behind"}
+    return {consumer["name"].decode() for consumer in found} - {
+        "parked",
+        "idle",
+        "limited",
+        "behind",
+    }
 
 
 def lanes(client: redis.Redis) -> list[bytes]:
@@ -67,7 +72,8 @@ def test_one_that_goes_on_is_there_again(client, connect):
 
 
 def test_one_that_is_dropped_leaves_no_connection(newest):
-    """The queue is in no cycle of references. Its connections end with it, without the garbage collector."""
+    """The queue is in no cycle of references. Its connections end with it, without the garbage
+    collector."""
     with newest.client() as client:
         gc.disable()
         try:
@@ -76,7 +82,8 @@ def test_one_that_is_dropped_leaves_no_connection(newest):
             assert queue.lease(block=PATIENCE).complete()
             assert len(client.client_list()) == 2
             del queue
-            until(lambda: len(client.client_list()) == 1, patience=5)  # the server may see the end a little later
+            # the server may see the end a little later
+            until(lambda: len(client.client_list()) == 1, patience=5)
         finally:
             gc.enable()
 
@@ -92,7 +99,8 @@ def test_a_later_event_loop_may_have_it(newest):
 
     async def story():
         async with emails, worker:
-            receipts = await asyncio.gather(*(emails.enqueue(b"x") for _ in range(200)))  # enough to wait in line
+            # enough to wait in line
+            receipts = await asyncio.gather(*(emails.enqueue(b"x") for _ in range(200)))
             assert await receipts[0].result(timeout=PATIENCE) == b"sent"
 
     for _ in range(2):

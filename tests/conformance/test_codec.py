@@ -1,4 +1,5 @@
-"""Payloads by a codec. Jobs that do not decode are quarantined with their bytes and stop no other job."""
+"""Payloads by a codec. Jobs that do not decode are quarantined with their bytes and stop no other
+job."""
 
 from __future__ import annotations
 
@@ -73,24 +74,29 @@ def test_typed_json(connect):
 
 @pytest.mark.differs("keys")
 def test_a_codec_of_your_own(connect, client):
-    """Any object with encode and decode is a codec. Its exceptions pass through, and no call is sent."""
+    """Any object with encode and decode is a codec. Its exceptions pass through, and no call is
+    sent."""
     queue = connect(codec=Reversed())
     with pytest.raises(LookupError, match="nothing to encode"):
         queue.enqueue_many(["abc", None])
     assert client.dbsize() == 0
     queue.enqueue_many(["abc", "x"])
     queue.enqueue("late", delay=LONG)
-    assert [fields for _, fields in client.xrange(key("jobs"))] == [{b"data": b"cba"}, {b"data": b"x"}]
+    assert [fields for _, fields in client.xrange(key("jobs"))] == [
+        {b"data": b"cba"},
+        {b"data": b"x"},
+    ]
     assert [lease.job.payload for lease in queue.lease_many(2)] == ["abc", "x"]
     assert payloads(queue.admin.delayed()) == ["late"]
 
 
-# -- what does not decode ----------------------------------------------------------------------------
+# -- what does not decode --------------------------------------------------------------------------
 
 
 @pytest.mark.differs("order")
 def test_quarantine(connect):
-    """A job that does not decode becomes a dead letter once, with its bytes and the reason. The others go on (H-7)."""
+    """A job that does not decode becomes a dead letter once, with its bytes and the reason. The
+    others go on (H-7)."""
     plain, queue = connect(), connect(codec=JSONCodec())
     broken = plain.enqueue(b"\x00{\xff", id="broken", headers={"a": "b"})
     plain.enqueue_many([b"1", b"[", b"2", b""])
@@ -98,9 +104,15 @@ def test_quarantine(connect):
     assert queue.lease_many(9) == []
     letters = list(queue.admin.dead())
     assert payloads(letters) == [b"\x00{\xff", b"[", b""]
-    assert all(letter.reason.startswith("payload does not decode: DecodeError: ") for letter in letters)
+    assert all(
+        letter.reason.startswith("payload does not decode: DecodeError: ") for letter in letters
+    )
     assert all(letter.worker for letter in letters)
-    assert (letters[0].job.id, letters[0].job.headers, letters[0].job.attempt) == (broken.id, {"a": "b"}, 1)
+    assert (letters[0].job.id, letters[0].job.headers, letters[0].job.attempt) == (
+        broken.id,
+        {"a": "b"},
+        1,
+    )
     assert queue.counts() == Counts(leased=2, dead=3, enqueued=5)
 
 
@@ -146,14 +158,18 @@ def test_listings_of_what_does_not_decode(connect):
     plain.enqueue(b"[", id="a", delay=LONG)
     plain.lease()
     assert (
-        payloads(queue.admin.waiting()) == payloads(queue.admin.running()) == payloads(queue.admin.delayed()) == [b"["]
+        payloads(queue.admin.waiting())
+        == payloads(queue.admin.running())
+        == payloads(queue.admin.delayed())
+        == [b"["]
     )
     assert queue.find("a").job.payload == queue.admin.peek().payload == b"["
 
 
 @pytest.mark.differs("keys")
 def test_entries_without_data(queue, client):
-    """An entry that a foreign producer added without `data` is quarantined. Other entries are not."""
+    """An entry that a foreign producer added without `data` is quarantined. Other entries are
+    not."""
     entry = client.xadd(key("jobs"), {"type": "mail", "to": "ada"}).decode()
     client.xadd(key("jobs"), {"data": b"fine", "type": "mail"})
     lease = queue.lease()

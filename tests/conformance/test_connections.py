@@ -1,4 +1,5 @@
-"""The connections of a queue. The tests cover URLs and clients, their settings, threads and forks."""
+"""The connections of a queue. The tests cover URLs and clients, their settings, threads and
+forks."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ BYTES = b"\x00\xff\r\n\xc3\xa9"
 
 
 def tour(queue):
-    """Use each feature once, with bytes that are not text. The outcome is the same on every connection."""
+    """Use each feature once, with bytes that are not text. The outcome is the same on every
+    connection."""
     with listening(queue, "added") as told:
         receipts = queue.enqueue_many([BYTES, NewJob(BYTES, id="é", headers={"h": "é"}), b"late"])
         assert [event.id for event in told(3)] == [receipt.id for receipt in receipts]
@@ -57,17 +59,23 @@ def tour(queue):
     assert queue.lease(block=0.01).retry()
     assert payloads(queue.admin.delayed()) == [BYTES]
     assert present(queue) == {"waiting": 2, "delayed": 1}
-    assert (queue.cancel("delayed"), queue.admin.cancel_payload(BYTES), queue.admin.purge()) == (True, 1, 1)
+    assert (queue.cancel("delayed"), queue.admin.cancel_payload(BYTES), queue.admin.purge()) == (
+        True,
+        1,
+        1,
+    )
     assert queue.lease(block=0.01) is None
     assert queue.admin.delete() == 0
     assert queue.counts() == Counts(enqueued=4, completed=1, cancelled=2, deleted=1)
 
 
-# -- by URL ------------------------------------------------------------------------------------------
+# -- by URL ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("one server")
-@pytest.mark.parametrize("query", ["db=0", "db=3", "db=0&protocol=2", "db=0&protocol=3", "decode_responses=true"])
+@pytest.mark.parametrize(
+    "query", ["db=0", "db=3", "db=0&protocol=2", "db=0&protocol=3", "decode_responses=true"]
+)
 def test_unix_socket(connect, query):
     tour(connect(url=f"unix://{connect.server.path}?{query}"))
 
@@ -97,7 +105,11 @@ def to_locked(colour, locked):
 def test_tcp_and_password(to_locked, locked):
     tour(to_locked(url=f"redis://:se%3Acret%2F%40@127.0.0.1:{locked.port}/0"))
     tour(to_locked("r", url=f"redis://default:se%3Acret%2F%40@localhost:{locked.port}"))
-    tour(to_locked("s", client=lambda module: module.Redis(port=locked.port, password="se:cret/@", db=2)))
+    tour(
+        to_locked(
+            "s", client=lambda module: module.Redis(port=locked.port, password="se:cret/@", db=2)
+        )
+    )
     tour(to_locked("t", url=f"unix://:se%3Acret%2F%40@{locked.path}"))
 
 
@@ -105,7 +117,9 @@ def test_tcp_and_password(to_locked, locked):
 def test_wrong_password(to_locked, locked, credentials):
     """A wrong password raises redis-py's error at once, because a retry would not help."""
     queue = to_locked(url=f"redis://{credentials}127.0.0.1:{locked.port}/0")
-    with pytest.raises((redis.AuthenticationError, redis.ResponseError), match=r"(?i)auth|password"):
+    with pytest.raises(
+        (redis.AuthenticationError, redis.ResponseError), match=r"(?i)auth|password"
+    ):
         queue.enqueue(b"x")
 
 
@@ -113,15 +127,23 @@ def test_wrong_password(to_locked, locked, credentials):
 def test_tls(connect, tmp_path):
     with TLSProxy(connect.server.path, tmp_path) as proxy:
         tour(connect(url=f"rediss://localhost:{proxy.port}/0?ssl_ca_certs={proxy.ca_path}"))
-        options = {"host": "localhost", "port": proxy.port, "ssl": True, "ssl_ca_certs": str(proxy.ca_path)}
+        options = {
+            "host": "localhost",
+            "port": proxy.port,
+            "ssl": True,
+            "ssl_ca_certs": str(proxy.ca_path),
+        }
         tour(connect("r", client=lambda module: module.Redis(**options)))
 
 
 @pytest.mark.parametrize(("host", "known"), [("localhost", False), ("127.0.0.1", True)])
 def test_tls_is_checked(newest_connect, tmp_path, host, known):
-    """A certificate without a known authority is refused, and so is the certificate of another host."""
+    """A certificate without a known authority is refused, and so is the certificate of another
+    host."""
     with TLSProxy(newest_connect.server.path, tmp_path) as proxy:
-        queue = newest_connect(url=f"rediss://{host}:{proxy.port}" + f"?ssl_ca_certs={proxy.ca_path}" * known)
+        queue = newest_connect(
+            url=f"rediss://{host}:{proxy.port}" + f"?ssl_ca_certs={proxy.ca_path}" * known
+        )
         queue._executor.budget = 0.1
         queue._executor._met = True
         with pytest.raises(redis.ConnectionError, match=r"(?i)certificate"):
@@ -129,7 +151,8 @@ def test_tls_is_checked(newest_connect, tmp_path, host, known):
 
 
 def test_embedded(colour, tmp_path):
-    """The address `embedded:` starts a private server of a directory while a queue is open. The data stay."""
+    """The address `embedded:` starts a private server of a directory while a queue is open. The
+    data stay."""
     for there in ([b"a"], [b"a", b"b"]):
         with Connect(colour, None) as connect:
             first = connect("q", url=f"embedded:{tmp_path}")
@@ -142,7 +165,7 @@ def test_embedded(colour, tmp_path):
         assert not socket.exists()
 
 
-# -- by environment ----------------------------------------------------------------------------------
+# -- by environment --------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("one server")
@@ -172,19 +195,30 @@ def test_no_address(kind, monkeypatch):
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.delenv("HEADRACE_URL", raising=False)
     queue = kind("q")
-    with pytest.raises(ConfigurationError, match=r"pass url= .*embedded:DIR.*client=.*HEADRACE_URL or REDIS_URL"):
+    with pytest.raises(
+        ConfigurationError, match=r"pass url= .*embedded:DIR.*client=.*HEADRACE_URL or REDIS_URL"
+    ):
         called(queue)
 
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
-@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "redis", "/tmp/s", " redis://localhost"])
+@pytest.mark.parametrize(
+    "url", ["http://localhost", "localhost:6379", "redis", "/tmp/s", " redis://localhost"]
+)
 def test_bad_addresses(kind, url, monkeypatch):
-    """A URL of another kind is refused, and the error says which there are, also if it is the environment's."""
-    with pytest.raises(ConfigurationError, match=r"url '.*': give redis://…, rediss://…, unix://…, .* or embedded:DIR"):
+    """A URL of another kind is refused, and the error says which there are, also if it is the
+    environment's."""
+    with pytest.raises(
+        ConfigurationError,
+        match=r"url '.*': give redis://…, rediss://…, unix://…, .* or embedded:DIR",
+    ):
         kind("q", url=url)
     monkeypatch.setenv("HEADRACE_URL", url)
     queue = kind("q")
-    with pytest.raises(ConfigurationError, match=r"url '.*': give redis://…, rediss://…, unix://…, .* or embedded:DIR"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"url '.*': give redis://…, rediss://…, unix://…, .* or embedded:DIR",
+    ):
         called(queue)
 
 
@@ -197,13 +231,16 @@ def test_no_password_in_an_error(kind):
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
 def test_bad_combinations(kind):
-    """A URL and a client together, a client of the wrong kind, and a value that is no client are refused."""
+    """A URL and a client together, a client of the wrong kind, and a value that is no client are
+    refused."""
     plain, awaited = redis.Redis(), redis.asyncio.Redis()
     mine, other = (plain, awaited) if kind is Queue else (awaited, plain)
     with pytest.raises(ValueError, match="give url= or client=, not both"):
         kind("q", url="redis://localhost", client=mine)
     for wrong in (other, object(), "redis://localhost"):
-        with pytest.raises(TypeError, match=rf"client must be a redis\..*Redis for {kind.__name__}, not "):
+        with pytest.raises(
+            TypeError, match=rf"client must be a redis\..*Redis for {kind.__name__}, not "
+        ):
             kind("q", client=wrong)
     with pytest.raises(TypeError, match="url must be a str, not int"):
         kind("q", url=6379)
@@ -222,7 +259,7 @@ def test_embedded_errors(kind, tmp_path, monkeypatch):
         called(queue)
 
 
-# -- by client ---------------------------------------------------------------------------------------
+# -- by client -------------------------------------------------------------------------------------
 
 CLIENTS = {
     "plain": {},
@@ -253,7 +290,8 @@ def test_clients(connect, kind):
 
 @pytest.mark.differs("one server")
 def test_client_is_left_alone(connect, server):
-    """A client is not used, closed or changed. Its pool opens no connection, and its settings stay."""
+    """A client is not used, closed or changed. Its pool opens no connection, and its settings
+    stay."""
     client = connect.client(decode_responses=True, client_name="theirs")
     pool = client.connection_pool
     settings, retry = dict(pool.connection_kwargs), pool.connection_kwargs.get("retry")
@@ -309,7 +347,7 @@ def test_addresses_of_a_worker(server):
         Worker(url=server.url, client=redis.Redis())
 
 
-# -- threads, tasks, forks ---------------------------------------------------------------------------
+# -- threads, tasks, forks -------------------------------------------------------------------------
 
 
 def test_threads(server):
@@ -341,7 +379,9 @@ def test_tasks(server):
 
     async def story():
         async with AsyncQueue("q", url=server.url, **server.binary.options) as queue:
-            receipts = await asyncio.gather(*(queue.enqueue(b"%d" % i, id=str(i % 200)) for i in range(300)))
+            receipts = await asyncio.gather(
+                *(queue.enqueue(b"%d" % i, id=str(i % 200)) for i in range(300))
+            )
             assert sum(receipt.added for receipt in receipts) == 200
             leases = await asyncio.gather(*(queue.lease(block=0.01) for _ in range(220)))
             got = [lease for lease in leases if lease is not None]
@@ -353,12 +393,15 @@ def test_tasks(server):
 
 
 def test_queues_of_a_client_share_round_trips(newest):
-    """Two hundred queues make a call each. One call fails, one is cancelled, and the jobs of the others are added."""
+    """Two hundred queues make a call each. One call fails, one is cancelled, and the jobs of the
+    others are added."""
 
     async def story():
         async with redis.asyncio.Redis.from_url(newest.url) as client, AsyncExitStack() as stack:
             names = [f"q{number}" for number in range(200)]
-            queues = [await stack.enter_async_context(AsyncQueue(name, client=client)) for name in names]
+            queues = [
+                await stack.enter_async_context(AsyncQueue(name, client=client)) for name in names
+            ]
             for queue in queues:  # each alone, as the first call declares
                 await queue.enqueue(b"first")
             await client.set(key("jobs", "q7"), "no stream")
@@ -369,7 +412,11 @@ def test_queues_of_a_client_share_round_trips(newest):
             assert isinstance(answers[7], errors.ResponseError)
             assert isinstance(answers[9], asyncio.CancelledError)
             assert all(answer.added for at, answer in enumerate(answers) if at not in {7, 9})
-            waiting = [(await queue.counts()).waiting for at, queue in enumerate(queues) if at not in {7, 9}]
+            waiting = [
+                (await queue.counts()).waiting
+                for at, queue in enumerate(queues)
+                if at not in {7, 9}
+            ]
             assert waiting == [2] * 198
             return len(await client.client_list())
 
@@ -425,8 +472,8 @@ print(mine, theirs)
 
 @pytest.mark.differs("parts")
 def test_fork(server):
-    """A queue survives a fork, and so do queues that share connections. Parent and child go on with their own
-    connections.
+    """A queue survives a fork, and so do queues that share connections. Parent and child go on with
+    their own connections.
     """
     with Script(FORKING, [server.url, str(server.binary.shards)]) as program:
         said, complaints = program.communicate()

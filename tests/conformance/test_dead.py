@@ -28,10 +28,15 @@ def now(client: Any) -> int:
 
 
 def pulse(client: Any, since: float, seen: float, *, run: str | None = None) -> None:
-    """Write a record as if the queue had been watched since *since* seconds ago, and last *seen* seconds ago."""
+    """Write a record as if the queue had been watched since *since* seconds ago, and last *seen*
+    seconds ago."""
     run = client.info("server")["run_id"] if run is None else run
     at = now(client)
-    client.hset(key("stats"), "pulse", f"{at - since * 1000:.0f} {at - seen * 1000:.0f} 0 0 {TERM * 1000:.0f} {run}")
+    client.hset(
+        key("stats"),
+        "pulse",
+        f"{at - since * 1000:.0f} {at - seen * 1000:.0f} 0 0 {TERM * 1000:.0f} {run}",
+    )
 
 
 def look(queue: Any, name: str = "young") -> int:
@@ -49,8 +54,8 @@ def test_a_peer_that_has_just_started_knows_the_dead(connect: Any, client: Any) 
 
 
 def test_nobody_knows_after_a_gap(connect: Any, client: Any) -> None:
-    """After a gap of more than a timeout, the server may have been frozen, or all live workers may have been cut
-    off.
+    """After a gap of more than a timeout, the server may have been frozen, or all live workers may
+    have been cut off.
     """
     queue = connect()
     ghost(queue, client)
@@ -119,7 +124,8 @@ def gone_back(client: Any, seconds: float) -> None:
 
 
 def test_who_beat_since_the_clock_went_back_lives(connect: Any, client: Any) -> None:
-    """An idle worker sent a heartbeat before the first look. It does not count as one from before."""
+    """An idle worker sent a heartbeat before the first look. It does not count as one from
+    before."""
     queue = connect()
     assert queue._run(queue.ops.beat("quick", TERM, register=True))
     gone_back(client, 600.0)
@@ -143,13 +149,15 @@ def test_the_clock_goes_back_before_many(connect: Any, client: Any) -> None:
     latest = now(client) + 10_000
     for part in ("workers", "leases", "limited"):
         scores = dict(client.zrange(key(part), 0, -1, withscores=True))
-        assert all(at - 10_000 <= score <= latest for name, score in scores.items() if name != b"young")
+        assert all(
+            at - 10_000 <= score <= latest for name, score in scores.items() if name != b"young"
+        )
     assert client.hget(key("stats"), "rewind") is None
 
 
 def test_the_clock_goes_forward(connect: Any, client: Any) -> None:
-    """All workers look late by ten minutes. They may send a heartbeat before one is declared dead. Shorter leases
-    end.
+    """All workers look late by ten minutes. They may send a heartbeat before one is declared dead.
+    Shorter leases end.
     """
     queue = connect(lease=60.0)
     queue.enqueue(b"x")

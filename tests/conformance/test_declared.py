@@ -1,5 +1,5 @@
-"""Queues and workers that are declared before there is a server. The tests also check the settings of a handler's
-queue.
+"""Queues and workers that are declared before there is a server. The tests also check the settings
+of a handler's queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncFlow, AsyncQueue, AsyncWorker, ConfigurationError, Flow, Queue, Rate, Worker
+from headrace import (
+    AsyncFlow,
+    AsyncQueue,
+    AsyncWorker,
+    ConfigurationError,
+    Flow,
+    Queue,
+    Rate,
+    Worker,
+)
 from headrace._api import queue as base_queue
 from headrace.codecs import JSONCodec, PydanticCodec
 from headrace.testing import run_until_empty
@@ -35,8 +44,11 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("make", [Queue, AsyncQueue, Flow, AsyncFlow])
-def test_nothing_is_asked_before_the_first_call(bare: pytest.MonkeyPatch, make: Callable[..., Any]) -> None:
-    """A declaration asks for no server and no address. An unused queue is closed without a server."""
+def test_nothing_is_asked_before_the_first_call(
+    bare: pytest.MonkeyPatch, make: Callable[..., Any]
+) -> None:
+    """A declaration asks for no server and no address. An unused queue is closed without a
+    server."""
     for options in {}, {"url": NOWHERE}:
         made = make("q", **options)
         assert "q" in repr(made)
@@ -45,7 +57,9 @@ def test_nothing_is_asked_before_the_first_call(bare: pytest.MonkeyPatch, make: 
             asyncio.run(closing)
 
 
-def test_the_environment_is_read_by_the_first_call(bare: pytest.MonkeyPatch, newest: Server) -> None:
+def test_the_environment_is_read_by_the_first_call(
+    bare: pytest.MonkeyPatch, newest: Server
+) -> None:
     with Queue("q") as queue:
         with pytest.raises(ConfigurationError, match="HEADRACE_URL"):
             queue.enqueue(b"x")
@@ -83,7 +97,15 @@ def test_threads_that_call_first_together_share_connections(newest: Server) -> N
 
 
 def test_a_handler_takes_what_its_queue_declares(newest: Server) -> None:
-    mails = Queue("mails", url=newest.url, codec=JSONCodec(), priorities=3, lease=7, max_attempts=4, rate=Rate(1000))
+    mails = Queue(
+        "mails",
+        url=newest.url,
+        codec=JSONCodec(),
+        priorities=3,
+        lease=7,
+        max_attempts=4,
+        rate=Rate(1000),
+    )
     worker = Worker(url=newest.url, heartbeat=0.2, timeout=1)
     got: list[Any] = []
 
@@ -166,7 +188,8 @@ def test_a_url_of_the_run_goes_before_a_client(newest: Server) -> None:
 
 @pytest.mark.slow
 def test_where_there_is_no_fcntl() -> None:
-    """As on Windows, everything but embedded servers works. An embedded server says that it can't."""
+    """As on Windows, everything but embedded servers works. An embedded server says that it
+    can't."""
     story = """
 import sys
 sys.modules["fcntl"] = None
@@ -177,18 +200,27 @@ try:
 except headrace.ConfigurationError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", story], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("embedded servers need a POSIX system")
 
 
 @pytest.fixture
-def warned(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Return a function for the warnings about declarations since its last call, in a process without earlier ones."""
+def warned(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], list[str]]:
+    """Return a function for the warnings about declarations since its last call, in a process
+    without earlier ones."""
     monkeypatch.setattr(base_queue, "_DECLARED", set())
 
     def since() -> list[str]:
-        found = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == EVENT]
+        found = [
+            record.getMessage()
+            for record in caplog.records
+            if getattr(record, "event", "") == EVENT
+        ]
         caplog.clear()
         return found
 
@@ -196,14 +228,19 @@ def warned(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.differs("rate")
-def test_a_producer_that_differs_hears_it_once(connect: Any, warned: Callable[[], list[str]]) -> None:
+def test_a_producer_that_differs_hears_it_once(
+    connect: Any, warned: Callable[[], list[str]]
+) -> None:
     connect("q", max_attempts=3, rate=Rate(5)).enqueue(b"x")
     plain = connect("q")
     plain.enqueue(b"x")  # says nothing of what it does not set
     assert warned() == []
     connect("q", codec=PydanticCodec(int)).enqueue(1)
     assert warned() == []  # the first with a codec
-    for options, words in ({"max_attempts": 4}, "max_attempts is 4 here, and 3"), ({"codec": JSONCodec()}, "codec is"):
+    for options, words in (
+        ({"max_attempts": 4}, "max_attempts is 4 here, and 3"),
+        ({"codec": JSONCodec()}, "codec is"),
+    ):
         for queue in connect("q", **options), connect("q", **options):
             queue.enqueue_many([1, 2] if "codec" in options else [b"x"])
             queue.enqueue(1 if "codec" in options else b"x")
@@ -224,20 +261,26 @@ def test_lines_as_they_are_for_workers_with_a_codec_are_no_news(
             lines.enqueue(b"[0]")
         for number in 1, 2:
             worker = Worker(newest.url, heartbeat=0.2, timeout=1)
-            worker.handler("q", codec=JSONCodec(list[int]), max_attempts=3)(lambda job: got.extend(job.payload))
+            worker.handler("q", codec=JSONCodec(list[int]), max_attempts=3)(
+                lambda job: got.extend(job.payload)
+            )
             base_queue._DECLARED.clear()  # as another process
             with worker:
                 until(lambda: len(lines.admin.workers()) == 1)
                 lines.enqueue(b"[%d]" % number)
                 until(lambda number=number: number in got)  # type: ignore[misc]
                 with newest.client() as client:
-                    until(lambda client=client: b"codec" in client.hget("headrace:{q}:q:stats", "declared"))  # type: ignore[misc]
+                    until(
+                        lambda client=client: (
+                            b"codec" in client.hget("headrace:{q}:q:stats", "declared")
+                        )
+                    )  # type: ignore[misc]
     assert warned() == []
 
 
 def test_what_a_worker_declares_counts(newest: Server, warned: Callable[[], list[str]]) -> None:
-    """A worker is warned once about the declaration that it replaces. Workers of the replaced declaration are warned
-    next.
+    """A worker is warned once about the declaration that it replaces. Workers of the replaced
+    declaration are warned next.
     """
     with Queue("q", url=newest.url, max_attempts=3) as queue:
         queue.enqueue(b"x")
@@ -246,15 +289,24 @@ def test_what_a_worker_declares_counts(newest: Server, warned: Callable[[], list
         said: list[str] = []
         with worker:
             until(lambda: said.extend(warned()) or said, "the worker's warning")
-        assert "max_attempts is 5 here, and 3 as others declare it; this one counts now (version 2)" in said.pop()
+        assert (
+            "max_attempts is 5 here, and 3 as others declare it; this one counts now (version 2)"
+            in said.pop()
+        )
         base_queue._DECLARED.clear()  # as another process
         with Queue("q", url=newest.url, max_attempts=3) as other:
             other.enqueue(b"x")
-        assert "max_attempts is 3 here, and 5 as others declare it; theirs counts (version 2)" in warned()[0]
+        assert (
+            "max_attempts is 3 here, and 5 as others declare it; theirs counts (version 2)"
+            in warned()[0]
+        )
 
 
 def test_a_declaration_goes_with_its_queue(newest: Server, warned: Callable[[], list[str]]) -> None:
-    with Queue("q", url=newest.url, max_attempts=3) as queue, Queue("q", url=newest.url, max_attempts=4) as other:
+    with (
+        Queue("q", url=newest.url, max_attempts=3) as queue,
+        Queue("q", url=newest.url, max_attempts=4) as other,
+    ):
         queue.enqueue(b"x")
         queue.admin.delete()
         other.enqueue(b"x")
@@ -272,7 +324,9 @@ def test_what_somebody_else_left_there_is_no_declaration(
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_first_call_that_fails_leaves_the_declaration_to_the_next(newest: Server, colour: str) -> None:
+def test_a_first_call_that_fails_leaves_the_declaration_to_the_next(
+    newest: Server, colour: str
+) -> None:
     queue: Any = (AsyncQueue if colour == "async" else Queue)("q", url=newest.url, max_attempts=3)
 
     async def called(call: Callable[..., Any], *given: Any) -> Any:

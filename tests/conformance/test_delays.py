@@ -21,13 +21,18 @@ def test_delayed(queue):
     states = list(queue.admin.delayed())
     assert payloads(states) == [b"1", b"2", b"3"]
     assert [state.state for state in states] == ["delayed"] * 3
-    assert [round(state.due - state.job.enqueued_at) for state in states] == [LONG, 2 * LONG, 3 * LONG]
+    assert [round(state.due - state.job.enqueued_at) for state in states] == [
+        LONG,
+        2 * LONG,
+        3 * LONG,
+    ]
     assert queue.counts() == Counts(delayed=3, enqueued=3)
 
 
 @pytest.mark.differs("order")
 def test_due(queue):
-    """A due job goes to the back, and a waiting caller leases it. It keeps its first time and attempt 1."""
+    """A due job goes to the back, and a waiting caller leases it. It keeps its first time and
+    attempt 1."""
     late = queue.enqueue(b"late", delay=0.1, headers={"a": "b"})
     enqueued_at = next(queue.admin.delayed()).job.enqueued_at
     queue.enqueue(b"first")
@@ -55,9 +60,14 @@ def test_moments(queue, client):
     now = datetime.fromtimestamp(client.time()[0], UTC)
     moments = [now + timedelta(hours=hours) for hours in (1, 2, 3)]
     zones = [UTC, timezone(timedelta(hours=9)), timezone(timedelta(hours=-3, minutes=-30))]
-    jobs = [NewJob(b"x", delay=moment.astimezone(zone)) for moment, zone in zip(moments, zones, strict=True)]
+    jobs = [
+        NewJob(b"x", delay=moment.astimezone(zone))
+        for moment, zone in zip(moments, zones, strict=True)
+    ]
     queue.enqueue_many(jobs)
-    assert [state.due for state in queue.admin.delayed()] == [moment.timestamp() for moment in moments]
+    assert [state.due for state in queue.admin.delayed()] == [
+        moment.timestamp() for moment in moments
+    ]
 
 
 @pytest.mark.parametrize("delay", [None, 0, 0.0, timedelta(0), datetime(1, 1, 1, tzinfo=UTC)])
@@ -78,12 +88,19 @@ def test_far_away(queue):
     queue.enqueue(b"x", delay=timedelta(days=3650))
     queue.enqueue(b"x", delay=datetime(2999, 12, 31, tzinfo=UTC))
     assert [state.state for state in queue.admin.delayed()] == ["delayed"] * 2
-    assert next(queue.admin.delayed()).due > next(queue.admin.delayed()).job.enqueued_at + 3600 * 24 * 3649
+    assert (
+        next(queue.admin.delayed()).due
+        > next(queue.admin.delayed()).job.enqueued_at + 3600 * 24 * 3649
+    )
 
 
 def test_delays_and_ids(queue):
     """A delayed job has its id. After a cancel, a purge or a delete it never becomes due (G-11)."""
-    ends = {"a": queue.cancel, "b": lambda _: queue.admin.cancel_payload(b"b"), "c": lambda _: queue.admin.purge()}
+    ends = {
+        "a": queue.cancel,
+        "b": lambda _: queue.admin.cancel_payload(b"b"),
+        "c": lambda _: queue.admin.purge(),
+    }
     for name, end in ends.items():
         queue.enqueue(name, id=name, delay=0.05)
         assert not queue.enqueue(b"x", id=name).added
@@ -131,15 +148,19 @@ def test_attempts_and_delays(queue):
         lease = queue.lease()
         assert (lease.job.attempt, lease.token) == (attempt, attempt + 1)
         assert lease.retry(0.001)
-        assert next(queue.admin.delayed(), None) is None or next(queue.admin.delayed()).job.attempt == attempt
+        assert (
+            next(queue.admin.delayed(), None) is None
+            or next(queue.admin.delayed()).job.attempt == attempt
+        )
         promote(queue)
 
 
-# -- reschedule ----------------------------------------------------------------------------------------
+# -- reschedule ------------------------------------------------------------------------------------
 
 
 def test_rescheduled(queue):
-    """Brought forward or pushed back, a delayed job is listed, found and cancelled as before, at its new place."""
+    """Brought forward or pushed back, a delayed job is listed, found and cancelled as before, at
+    its new place."""
     for name, delay in (("a", LONG), ("b", 2 * LONG), ("c", 3 * LONG)):
         queue.enqueue(name, id=name, delay=delay, headers={"a": "b"})
     before = queue.find("c")
@@ -151,7 +172,10 @@ def test_rescheduled(queue):
     assert states[2].due == datetime(2999, 1, 1, tzinfo=UTC).timestamp()
     found = queue.find("c")
     assert round(before.due - found.due) in range(round(2.5 * LONG) - 30, round(2.5 * LONG) + 1)
-    assert (found.job.headers, found.job.enqueued_at) == (before.job.headers, before.job.enqueued_at)
+    assert (found.job.headers, found.job.enqueued_at) == (
+        before.job.headers,
+        before.job.enqueued_at,
+    )
     assert queue.cancel("c")
     assert not queue.admin.reschedule("c", 1)
     assert queue.counts() == Counts(delayed=2, cancelled=1, enqueued=3)

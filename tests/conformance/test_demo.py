@@ -1,4 +1,5 @@
-"""The command `headrace demo`. A few parts run for real, and a broken promise does not go unnoticed."""
+"""The command `headrace demo`. A few parts run for real, and a broken promise does not go
+unnoticed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ GOOD = Evidence(
 def run(*arguments: str) -> str:
     """Run a small demo until it ends well after a worker was killed, and return its output."""
     for _ in range(TRIES):
-        with started("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
+        with started(
+            "demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE
+        ) as running:
             out, err = running.communicate(timeout=PATIENCE)
         assert (running.returncode, err) == (0, b"")
         if b"Nobody was killed: so few jobs were done too soon." not in out:
@@ -48,11 +51,23 @@ def judged(said: str) -> None:
     """The demo prints each line that it promises."""
     rows = dict(re.findall(r"^(\w[\w ]*)\t(\d+)$", said, re.MULTILINE))
     assert (rows["enqueued"], rows["completed"]) == (str(LIMIT), str(LIMIT))
-    assert [rows[name] for name in ("waiting", "leased", "dead", "lost", "completed twice")] == ["0"] * 5
+    assert [rows[name] for name in ("waiting", "leased", "dead", "lost", "completed twice")] == [
+        "0"
+    ] * 5
     compared = re.findall(r"^(\w+)\t(\w+)\t(\w+)$", said, re.MULTILINE)
-    assert [name for name, *_ in compared] == ["modules", "lines", "functions", "classes", "unparsable", "digest"]
+    assert [name for name, *_ in compared] == [
+        "modules",
+        "lines",
+        "functions",
+        "classes",
+        "unparsable",
+        "digest",
+    ]
     assert all(queued == single for _, queued, single in compared)
-    killed = re.search(r"worker-\d \(process \d+\) was killed with SIGKILL after (\d+) completions, when (\d+)", said)
+    killed = re.search(
+        r"worker-\d \(process \d+\) was killed with SIGKILL after (\d+) completions, when (\d+)",
+        said,
+    )
     assert killed is not None, said
     assert LIMIT / 2 <= int(killed[1]) < LIMIT
     assert int(killed[2]) > 0
@@ -161,7 +176,9 @@ def test_good_evidence(capsys: pytest.CaptureFixture[str]) -> None:
         ({"counts": Counts(enqueued=4, completed=4)}, "enqueued: 4 instead of 3"),
     ],
 )
-def test_what_is_different(change: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_different(
+    change: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each difference from the promises is named, and the exit code is 1."""
     wrong = attrs.evolve(GOOD, **change)
     assert any(words in one for one in wrong.differences()), wrong.differences()

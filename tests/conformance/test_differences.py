@@ -13,7 +13,9 @@ from tests.support.cases import DIFFERENCES
 SHARDS = 6
 REFUSED: dict[str, Callable[[Any], object]] = {  # by the name of what is refused, given `connect`
     "rate": lambda connect: connect(shards=SHARDS, rate=Rate(5)),
-    "enqueue_many": lambda connect: connect(shards=SHARDS).enqueue_many([NewJob(b"x", id="i", if_exists=Replace())]),
+    "enqueue_many": lambda connect: connect(shards=SHARDS).enqueue_many(
+        [NewJob(b"x", id="i", if_exists=Replace())]
+    ),
     "ops": lambda connect: connect(shards=SHARDS).ops.lease("worker", 1),
     "position": lambda connect: connect(shards=SHARDS).admin.position("i"),
 }

@@ -26,14 +26,19 @@ def test_a_sound_server() -> None:
         with server.client() as client:
             assert client.keys() == []
         done = CliRunner().invoke(app, ["doctor", "--url", server.url])
-        assert "ok\tpower cut\twould lose the last second or two (appendfsync everysec)\n" in done.stdout
+        assert (
+            "ok\tpower cut\twould lose the last second or two (appendfsync everysec)\n"
+            in done.stdout
+        )
 
 
 def test_a_server_that_breaks_promises() -> None:
     extra = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]
     with Server(binaries()[0], extra=extra) as server:
         with server.client() as client:
-            client.execute_command("ACL", "SETUSER", "weak", "on", "nopass", "~*", "&*", "+@all", "-@scripting")
+            client.execute_command(
+                "ACL", "SETUSER", "weak", "on", "nopass", "~*", "&*", "+@all", "-@scripting"
+            )
         code, found = examined(server.url.replace("unix://", "unix://weak:x@"))
         broken = {name: one["text"] for name, one in found.items() if one["state"] == "broken"}
         assert (code, set(broken)) == (1, {"eviction", "power cut", "scripts"})
@@ -46,7 +51,9 @@ def test_a_user_who_may_ask_nothing() -> None:
     """A check that the user has no right to is a note."""
     with Server(binaries()[0]) as server:
         with server.client() as client:
-            client.execute_command("ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "-info", "-config")
+            client.execute_command(
+                "ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "-info", "-config"
+            )
         code, found = examined(server.url.replace("unix://", "unix://mute:x@"))
         assert (code, found["version"]["state"], found["eviction"]["state"]) == (0, "note", "note")
 

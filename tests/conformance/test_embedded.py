@@ -48,8 +48,12 @@ if sys.stdin.readline():
 class Member:
     """A process that has joined the server of a directory."""
 
-    def __init__(self, directory: Path | str, *arguments: str, code: str = MEMBER, **environment: str) -> None:
-        self.process = Script(code, [str(directory), *arguments], stderr=None, env=os.environ | environment)
+    def __init__(
+        self, directory: Path | str, *arguments: str, code: str = MEMBER, **environment: str
+    ) -> None:
+        self.process = Script(
+            code, [str(directory), *arguments], stderr=None, env=os.environ | environment
+        )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._input, self._output = self.process.stdin, self.process.stdout
@@ -306,7 +310,8 @@ def test_a_killed_server_comes_back(directory: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the supervisor by /proc")
 @pytest.mark.parametrize("successor", ["a joiner", "the last to leave"])
 def test_a_killed_supervisor_is_replaced(directory: Path, join: Join, successor: str) -> None:
-    """A server goes on without its supervisor. The next member that joins or leaves starts another."""
+    """A server goes on without its supervisor. The next member that joins or leaves starts
+    another."""
     member = join(directory)
     path = member.joined()
     pid = pid_of(path)
@@ -521,7 +526,7 @@ def test_a_server_that_does_not_start(directory: Path) -> None:
     assert time.monotonic() - began < 10
 
 
-# -- members whose server went away -------------------------------------------------------------------------
+# -- members whose server went away ----------------------------------------------------------------
 
 
 def kill_both(path: str) -> None:
@@ -537,7 +542,8 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds the supervisor
 
 @LINUX
 def test_a_queue_without_its_server_joins_again(directory: Path) -> None:
-    """Supervisor and server are killed together. The member whose connection is refused starts them again."""
+    """Supervisor and server are killed together. The member whose connection is refused starts them
+    again."""
     with Queue("q", url=f"embedded:{directory}") as queue:
         queue.enqueue(b"x")
         assert queue._address.embedded is not None

@@ -12,7 +12,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
-# -- payloads ----------------------------------------------------------------------------------------
+# -- payloads --------------------------------------------------------------------------------------
 
 PAYLOADS = {
     "empty": (b"", b""),
@@ -71,11 +71,13 @@ def test_enqueued_at(queue, client):
     assert sorted(state.job.enqueued_at for state in queue.admin.dead()) == times["lease"]
 
 
-# -- ids ---------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("ids", "1-1", "9999999999999999999999999-1")
-@pytest.mark.parametrize("id", ["a", "é" * 250, "x" * 500, "a b:{c}/d%'\"*[]\\", "1-1", "9" * 25 + "-1", "🙂"])
+@pytest.mark.parametrize(
+    "id", ["a", "é" * 250, "x" * 500, "a b:{c}/d%'\"*[]\\", "1-1", "9" * 25 + "-1", "🙂"]
+)
 def test_ids(queue, id):
     """An id is any text without control characters, up to 500 bytes, and comes back as it went."""
     assert queue.enqueue(b"a", id=id) == Receipt(id, added=True)
@@ -92,7 +94,9 @@ def test_ids(queue, id):
 
 def test_generated_ids(queue):
     """Jobs without an id get one of their own, delayed ones too, and keep it."""
-    receipts = queue.enqueue_many([b"a", NewJob(b"a", delay=0.001), NewJob(b"a", headers={"a": "b"})])
+    receipts = queue.enqueue_many(
+        [b"a", NewJob(b"a", delay=0.001), NewJob(b"a", headers={"a": "b"})]
+    )
     receipts += [queue.enqueue(b"a"), queue.enqueue(b"a", delay=0.001)]
     ids = {receipt.id for receipt in receipts}
     assert len(ids) == 5
@@ -158,7 +162,9 @@ FREE = {
     "cancel waiting": lambda queue, lease: lease.retry() and queue.cancel("a"),
     "cancel delayed": lambda queue, lease: lease.retry(LONG) and queue.cancel("a"),
     "cancel_payload leased": lambda queue, lease: queue.admin.cancel_payload(b"first") == 1,
-    "cancel_payload delayed": lambda queue, lease: lease.retry(LONG) and queue.admin.cancel_payload(b"first") == 1,
+    "cancel_payload delayed": lambda queue, lease: (
+        lease.retry(LONG) and queue.admin.cancel_payload(b"first") == 1
+    ),
     "delete": lambda queue, lease: queue.admin.delete() == 1,
     "purge parked": lambda queue, lease: lease.release() and queue.admin.purge() == 1,
     "purge waiting": lambda queue, lease: lease.retry() and queue.admin.purge() == 1,
@@ -220,7 +226,8 @@ def test_ids_of_two_queues(connect):
 
 
 def test_two_producers(connect):
-    """Two clients enqueue the same ids. Each job is added once, and each client learns which it added (M-3)."""
+    """Two clients enqueue the same ids. Each job is added once, and each client learns which it
+    added (M-3)."""
     one, two = connect(), connect()
     jobs = [NewJob(b"x", id=str(i)) for i in range(50)]
     first = one.enqueue_many(jobs[::2])
@@ -233,7 +240,8 @@ def test_two_producers(connect):
 
 @pytest.mark.differs("keys")
 def test_unchecked_adds(queue, client):
-    """A foreign producer may add an id twice by a bare XADD. Both jobs live, and none is lost (M-4)."""
+    """A foreign producer may add an id twice by a bare XADD. Both jobs live, and none is lost
+    (M-4)."""
     queue.enqueue(b"ours", id="a", delay=LONG)
     client.xadd(key("jobs"), {"data": b"theirs", "id": "a"})
     client.xadd(key("jobs"), {"data": b"theirs again", "id": "a"})
@@ -250,7 +258,8 @@ def test_unchecked_adds(queue, client):
 
 @pytest.mark.differs("keys")
 def test_unchecked_adds_come_back(queue, client):
-    """A foreign job of a taken id is retried and released. It never takes the id from its owner (M-4)."""
+    """A foreign job of a taken id is retried and released. It never takes the id from its owner
+    (M-4)."""
     queue.enqueue(b"ours", id="a")
     client.xadd(key("jobs"), {"data": b"theirs", "id": "a"})
     ours, theirs = queue.lease_many(2)
@@ -259,7 +268,12 @@ def test_unchecked_adds_come_back(queue, client):
     assert theirs.retry(0.001)
     promote(queue)
     theirs = queue.lease()
-    assert (theirs.job.id, theirs.job.payload, theirs.job.attempt, theirs.token) == ("a", b"theirs", 3, 3)
+    assert (theirs.job.id, theirs.job.payload, theirs.job.attempt, theirs.token) == (
+        "a",
+        b"theirs",
+        3,
+        3,
+    )
     assert queue.find("a").job.payload == b"ours"
     assert theirs.complete()
     assert not queue.enqueue(b"x", id="a").added
@@ -268,7 +282,7 @@ def test_unchecked_adds_come_back(queue, client):
     assert client.hlen(key("ids")) == 1
 
 
-# -- headers -----------------------------------------------------------------------------------------
+# -- headers ---------------------------------------------------------------------------------------
 
 HEADERS = {
     "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -312,35 +326,53 @@ def test_no_headers(queue):
     assert [lease.job.headers for lease in queue.lease_many(2)] == [{}, {}]
 
 
-# -- many --------------------------------------------------------------------------------------------
+# -- many ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("parts")
 def test_what_one_takes(queue, client):
-    """A job that is its payload and nothing else takes one round trip, and six commands inside its script."""
+    """A job that is its payload and nothing else takes one round trip, and six commands inside its
+    script."""
 
     def called():
-        return {name.removeprefix("cmdstat_"): row["calls"] for name, row in client.info("commandstats").items()}
+        return {
+            name.removeprefix("cmdstat_"): row["calls"]
+            for name, row in client.info("commandstats").items()
+        }
 
     queue.enqueue(b"the first loads the script, and declares the queue")
     before = called()
     for i in range(10):
         queue.enqueue(b"%d" % i)
     after = called()
-    sent = {name: n - before.get(name, 0) for name, n in after.items() if n > before.get(name, 0) and name != "info"}
+    sent = {
+        name: n - before.get(name, 0)
+        for name, n in after.items()
+        if n > before.get(name, 0) and name != "info"
+    }
     assert sent == {"evalsha": 10, "get": 10, "hget": 10, "xadd": 10, "hincrby": 20, "set": 10}
 
 
 @pytest.mark.differs("order")
 def test_enqueue_many(queue):
-    """Payloads and jobs of every kind are enqueued at once. Receipts come in order. A repeated id is added once."""
-    jobs = [b"1", "2", NewJob("3", id="c"), NewJob(b"4", headers={"a": "b"}), NewJob(b"x", id="c"), bytearray(b"5")]
+    """Payloads and jobs of every kind are enqueued at once. Receipts come in order. A repeated id
+    is added once."""
+    jobs = [
+        b"1",
+        "2",
+        NewJob("3", id="c"),
+        NewJob(b"4", headers={"a": "b"}),
+        NewJob(b"x", id="c"),
+        bytearray(b"5"),
+    ]
     receipts = queue.enqueue_many(iter(jobs))
     assert [receipt.added for receipt in receipts] == [True, True, True, True, False, True]
     assert receipts[2].id == receipts[4].id == "c"
     leases = queue.lease_many(10)
     assert [lease.job.payload for lease in leases] == [b"1", b"2", b"3", b"4", b"5"]
-    assert [lease.job.id for lease in leases] == [receipt.id for receipt in receipts if receipt.added]
+    assert [lease.job.id for lease in leases] == [
+        receipt.id for receipt in receipts if receipt.added
+    ]
 
 
 @pytest.mark.differs("keys")
@@ -348,14 +380,20 @@ def test_ids_that_are_not_consecutive(queue, client):
     """A part whose entry IDs continue in the next millisecond has the right receipts."""
     client.xadd(queue.ops.keys.key("jobs"), {"data": b"0"}, id=f"9999999999999-{2**64 - 3}")
     receipts = queue.enqueue_many([b"1", b"2", b"3", b"4"])
-    ids = [f"9999999999999-{2**64 - 2}", f"9999999999999-{2**64 - 1}", "10000000000000-0", "10000000000000-1"]
+    ids = [
+        f"9999999999999-{2**64 - 2}",
+        f"9999999999999-{2**64 - 1}",
+        "10000000000000-0",
+        "10000000000000-1",
+    ]
     assert [receipt.id for receipt in receipts] == ids
     assert [lease.job.id for lease in queue.lease_many(5)][1:] == ids
 
 
 @pytest.mark.differs("order")
 def test_enqueue_very_many(queue):
-    """The jobs are more than one script takes. Every job is added once and in order, with its own receipt."""
+    """The jobs are more than one script takes. Every job is added once and in order, with its own
+    receipt."""
     jobs = [b"%d" % i if i % 7 else NewJob(b"%d" % i, id=f"id-{i}") for i in range(2500)]
     receipts = queue.enqueue_many(jobs)
     leases = queue.lease_many(3000)
@@ -366,7 +404,8 @@ def test_enqueue_very_many(queue):
 
 
 def test_a_script_is_bounded():
-    """Jobs are split into scripts of at most 1,000 jobs and about 1 MiB. A larger job goes alone."""
+    """Jobs are split into scripts of at most 1,000 jobs and about 1 MiB. A larger job goes
+    alone."""
     ops = Ops(Keys.of("q"))
 
     def sizes(jobs):
@@ -377,7 +416,12 @@ def test_a_script_is_bounded():
     assert sizes([b"x"] * (2 * JOBS_PER_SCRIPT + 1)) == [JOBS_PER_SCRIPT, JOBS_PER_SCRIPT, 1]
     assert sizes([b"x" * (BYTES_PER_SCRIPT // 2)] * 5) == [2, 2, 1]
     assert sizes([b"a", b"x" * BYTES_PER_SCRIPT * 2, b"b", b"c"]) == [1, 1, 2]
-    assert [len(op.items) for op in ops.batches([NewJob(b"x", id="a")] * JOBS_PER_SCRIPT)] == [333, 333, 333, 1]
+    assert [len(op.items) for op in ops.batches([NewJob(b"x", id="a")] * JOBS_PER_SCRIPT)] == [
+        333,
+        333,
+        333,
+        1,
+    ]
 
 
 def test_large_batches(queue):
@@ -389,7 +433,13 @@ def test_large_batches(queue):
 
 def test_all_or_none(queue, client):
     """A bad job in a batch means that no job was sent, wherever it stands (W-23, H-16)."""
-    for bad in (None, NewJob(b"x", id="\n"), NewJob(b"x", headers={"a": "\ud800"}), "\ud800", NewJob(b"x", delay=-1)):
+    for bad in (
+        None,
+        NewJob(b"x", id="\n"),
+        NewJob(b"x", headers={"a": "\ud800"}),
+        "\ud800",
+        NewJob(b"x", delay=-1),
+    ):
         with pytest.raises((TypeError, ValueError)):
             queue.enqueue_many([*[b"x"] * 2500, bad])
     assert client.dbsize() == 0
@@ -399,8 +449,10 @@ def test_all_or_none(queue, client):
 
 @pytest.mark.differs("keys")
 def test_a_later_part_fails(queue, client):
-    """The server refuses a later part. The error has the receipts of the earlier parts, whose jobs are enqueued."""
-    client.set(key("ids"), "not a hash")  # so that ids can't be looked up, and plain jobs can be added
+    """The server refuses a later part. The error has the receipts of the earlier parts, whose jobs
+    are enqueued."""
+    # so that ids can't be looked up, and plain jobs can be added
+    client.set(key("ids"), "not a hash")
     jobs = [*[b"%d" % i for i in range(2000)], *[NewJob(b"x", id=str(i)) for i in range(1500)]]
     with pytest.raises(redis.ResponseError, match="WRONGTYPE") as error:
         queue.enqueue_many(jobs)
@@ -423,7 +475,7 @@ def test_the_first_part_fails(queue, client):
     assert client.dbsize() == 1
 
 
-# -- other producers ---------------------------------------------------------------------------------
+# -- other producers -------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
@@ -444,7 +496,8 @@ def test_foreign_producers(queue, client):
 
 @pytest.mark.differs("keys")
 def test_foreign_fields_stay(queue, client):
-    """Fields that we do not know, not UTF-8 or there twice, stay with a job that goes round, byte by byte."""
+    """Fields that we do not know, not UTF-8 or there twice, stay with a job that goes round, byte
+    by byte."""
     theirs = ["lang", b"\xff\x00", "data", b"x", b"\xfe", "1", "data", "second"]
     client.execute_command("XADD", key("jobs"), "*", *theirs)
     assert queue.lease().retry()

@@ -58,12 +58,17 @@ def nothing(_queue: Any) -> None:
     pass
 
 
-# what there is before, what is done, and what is told of it: kind, ids (`-`: of the entry), whether there is a worker
-STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[tuple[str, str | None, bool]]]] = {
+# what there is before, what is done, and what is told of it: kind, ids (`-`: of the entry), whether
+# there is a worker
+STORIES: dict[
+    str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[tuple[str, str | None, bool]]]
+] = {
     "enqueue": (nothing, lambda queue, _: queue.enqueue(b"x"), [("added", "-", False)]),
     "enqueue many": (
         lambda queue: queue.enqueue(b"x", id="a"),
-        lambda queue, _: queue.enqueue_many([NewJob(b"x", id="a"), NewJob(b"x", id="b", delay=LONG), b"x"]),
+        lambda queue, _: queue.enqueue_many(
+            [NewJob(b"x", id="a"), NewJob(b"x", id="b", delay=LONG), b"x"]
+        ),
         [("added", "b", False), ("added", "-", False)],
     ),
     "lease": (
@@ -76,16 +81,26 @@ STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[t
         lambda queue, _: queue.lease_many(5),
         [("leased", "-", True), ("leased", "-", True)],
     ),
-    "promote": (delayed, lambda queue, _: queue.lease(), [("promoted", "a", False), ("leased", "a", True)]),
+    "promote": (
+        delayed,
+        lambda queue, _: queue.lease(),
+        [("promoted", "a", False), ("leased", "a", True)],
+    ),
     "complete": (
         two,
         lambda queue, leases: queue.complete_many([leases[0], leases[1], leases[1]]),
         [("completed", "a", False), ("completed", "-", False)],
     ),
-    "complete, fenced": (two, lambda _, leases: leases[0].complete(fenced=True), [("completed", "a", True)]),
+    "complete, fenced": (
+        two,
+        lambda _, leases: leases[0].complete(fenced=True),
+        [("completed", "a", True)],
+    ),
     "complete, with more": (
         two,
-        lambda _, leases: leases[1].complete(b"r", then=[NewJob(b"x", id="b"), NewJob(b"x", id="a")]),
+        lambda _, leases: leases[1].complete(
+            b"r", then=[NewJob(b"x", id="b"), NewJob(b"x", id="a")]
+        ),
         [("completed", "-", False), ("added", "b", False)],
     ),
     "release": (
@@ -104,7 +119,11 @@ STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[t
         [("leased", "a", True), ("leased", "-", True), ("dead", "a", True), ("dead", "-", True)],
     ),
     "dead_letter": (two, lambda _, leases: leases[0].dead_letter("why"), [("dead", "a", True)]),
-    "cancel": (two, lambda queue, _: (queue.cancel("a"), queue.cancel("nobody")), [("cancelled", "a", False)]),
+    "cancel": (
+        two,
+        lambda queue, _: (queue.cancel("a"), queue.cancel("nobody")),
+        [("cancelled", "a", False)],
+    ),
     "cancel, delayed": (
         lambda queue: queue.enqueue(b"x", id="a", delay=LONG),
         lambda queue, _: queue.cancel("a"),
@@ -122,8 +141,16 @@ STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[t
     ),
     "delete": (two, lambda queue, _: queue.admin.delete(), [("deleted", None, False)]),
     "redrive": (dead, lambda queue, _: queue.admin.redrive(), [("redriven", "a", False)]),
-    "purge_dead": (dead, lambda queue, _: queue.admin.purge_dead("a", "b"), [("deleted", "a", False)]),
-    "reclaim": (expired, lambda queue, _: queue.lease(), [("reclaimed", "a", False), ("leased", "a", True)]),
+    "purge_dead": (
+        dead,
+        lambda queue, _: queue.admin.purge_dead("a", "b"),
+        [("deleted", "a", False)],
+    ),
+    "reclaim": (
+        expired,
+        lambda queue, _: queue.lease(),
+        [("reclaimed", "a", False), ("leased", "a", True)],
+    ),
 }
 
 
@@ -139,11 +166,15 @@ def test_what_is_told(connect: Any, story: str) -> None:
         found = told(len(expected))
         actor.enqueue(b"last", id="last")
         (last,) = told(1)
-    shown = [(e.kind, e.id if e.id in ("a", "b", None) else "-", e.worker is not None) for e in found]
+    shown = [
+        (e.kind, e.id if e.id in ("a", "b", None) else "-", e.worker is not None) for e in found
+    ]
     assert ordered(queue, shown) == ordered(queue, expected)
     assert (last.kind, last.id) == ("added", "last")  # no more than that was told
     assert all(event.queue == "q" and abs(event.at - time.time()) < 60 for event in found)
-    assert all(event.id is None or event.id in ("a", "b") or event.id.count("-") == 1 for event in found)
+    assert all(
+        event.id is None or event.id in ("a", "b") or event.id.count("-") == 1 for event in found
+    )
 
 
 @pytest.mark.differs("ops")
@@ -160,11 +191,14 @@ def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> N
     looked_after(client)
     with listening(queue, "reclaimed") as told:
         client.execute_command(*queue.ops.reclaim("w", 10.0).wire())
-        assert [(event.kind, event.worker) for event in told(2)] == [("reclaimed", lease.worker)] * 2
+        assert [(event.kind, event.worker) for event in told(2)] == [
+            ("reclaimed", lease.worker)
+        ] * 2
 
 
 def test_why_is_told(connect: Any) -> None:
-    """Events of retries and dead letters have a reason of at most 500 bytes, if the call had one."""
+    """Events of retries and dead letters have a reason of at most 500 bytes, if the call had
+    one."""
     queue = connect(max_attempts=2)
     leases = two(queue)
     with listening(queue, "retried", "dead") as told:
@@ -174,7 +208,12 @@ def test_why_is_told(connect: Any) -> None:
         queue.enqueue(b"x")
         assert queue.lease().retry()
         found = [(event.kind, event.reason) for event in told(4)]
-        expected = [("retried", "w\u0308hy"), ("dead", "x" * 500), ("dead", "last"), ("retried", None)]
+        expected = [
+            ("retried", "w\u0308hy"),
+            ("dead", "x" * 500),
+            ("dead", "last"),
+            ("retried", None),
+        ]
         assert ordered(queue, found) == ordered(queue, expected)
 
 
@@ -190,13 +229,16 @@ def test_only_what_is_asked_for(connect: Any) -> None:
 
 @pytest.mark.differs("ops")
 def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
-    """Without a listener the scripts publish no message. This holds again after the last listener has left."""
+    """Without a listener the scripts publish no message. This holds again after the last listener
+    has left."""
     queue = connect(max_attempts=2)
     assert queue.lease(block=0) is None  # the first of a queue is told to workers that rest
 
     def everything() -> dict[str, int]:
         client.config_resetstat()
-        queue.enqueue_many([b"x", NewJob(b"x", id="a"), NewJob(b"x", id="b"), NewJob(b"x", id="c", delay=LONG)])
+        queue.enqueue_many(
+            [b"x", NewJob(b"x", id="a"), NewJob(b"x", id="b"), NewJob(b"x", id="c", delay=LONG)]
+        )
         done, failed, again = queue.lease_many(3)
         again.release()
         done.complete(b"r", then=[NewJob(b"x")])
@@ -230,7 +272,9 @@ def test_a_listener_that_was_cut_off(connect: Any, client: redis.Redis) -> None:
         assert seen.id == "c"
 
 
-def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: redis.Redis, server: Server) -> Event:
+def _next_in_background(
+    told: Callable[[int], list[Event]], queue: Any, client: redis.Redis, server: Server
+) -> Event:
     """Return the next event of a job that is added once a listener is there."""
 
     def add() -> None:
@@ -262,8 +306,11 @@ def test_quiet_for_too_long(connect: Any) -> None:
 
 @pytest.mark.differs("one server")
 def test_who_may_not_listen_is_told(connect: Any, client: redis.Redis, server: Server) -> None:
-    """To listen without the right raises an error. A queue without the right to publish works on."""
-    client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
+    """To listen without the right raises an error. A queue without the right to publish works
+    on."""
+    client.execute_command(
+        "ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels"
+    )
     try:
         deaf = connect(url=f"unix://deaf@{server.path}?password=x")
         with pytest.raises(redis.ResponseError, match=r"(?i)perm"):
@@ -282,7 +329,17 @@ def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Ser
     channel = queue.ops.keys.channel("added")
     publish = client.spublish if server.binary.masters else client.publish
     with listening(queue) as told:
-        for text in ("", "x", "[]", "{}", '{"at": "x"}', '{"at": 1, "ids": 5}', b"\xff", "5", "null"):
+        for text in (
+            "",
+            "x",
+            "[]",
+            "{}",
+            '{"at": "x"}',
+            '{"at": 1, "ids": 5}',
+            b"\xff",
+            "5",
+            "null",
+        ):
             publish(channel, text)
         publish(channel, json.dumps({"at": 1500, "ids": ["a"]}))
         assert told(1) == [Event("added", "q", "a", 1.5)]
@@ -290,7 +347,8 @@ def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Ser
 
 @pytest.mark.differs("keys")
 def test_a_moment_that_no_calendar_has(queue: Any, client: redis.Redis, server: Server) -> None:
-    """The time is a number that no calendar date has. The event of a job due then is still delivered."""
+    """The time is a number that no calendar date has. The event of a job due then is still
+    delivered."""
     year_10000 = 253_402_300_800_000
     channel = queue.ops.keys.channel("added")
     publish = client.spublish if server.binary.masters else client.publish
@@ -328,8 +386,8 @@ def test_every_kind_is_told_of() -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_break_closes_the_connection(newest: Server, colour: str, shards: int) -> None:
-    """Nothing can read from the connection any more, so it is closed at once and the collector finds nothing to warn
-    about.
+    """Nothing can read from the connection any more, so it is closed at once and the collector
+    finds nothing to warn about.
     """
     name = f"q{shards}"  # a group has one number of shards
     connections: list[int] = []
@@ -358,7 +416,9 @@ def test_a_break_closes_the_connection(newest: Server, colour: str, shards: int)
     else:
         with Queue(name, url=newest.url, shards=shards) as queue, ThreadPoolExecutor(1) as pool:
             told = threading.Event()
-            producing = pool.submit(lambda: any(queue.enqueue(b"x") and told.wait(0.01) for _ in range(10_000)))
+            producing = pool.submit(
+                lambda: any(queue.enqueue(b"x") and told.wait(0.01) for _ in range(10_000))
+            )
             for event in queue.events(["added"]):
                 assert event.kind == "added"
                 break

@@ -11,7 +11,8 @@ from tests.support.steps import LONG, key, leased
 
 
 def test_queues(connect, client):
-    """Every queue of the namespace is listed once and in order, whatever it holds. Other keys are not listed."""
+    """Every queue of the namespace is listed once and in order, whatever it holds. Other keys are
+    not listed."""
     assert headrace.queues(client) == []
     connect("plain").enqueue(b"x")
     connect("shop/orders").enqueue(b"x", id="a")
@@ -39,7 +40,8 @@ def test_queues_by_a_client_that_decodes(connect, server):
 
 @pytest.mark.differs("one server")
 def test_workers(connect, client):
-    """The workers of all queues are listed by queue and name, with the number of jobs that each holds."""
+    """The workers of all queues are listed by queue and name, with the number of jobs that each
+    holds."""
     assert headrace.workers(client) == []
     one, two, three = connect("a"), connect("a"), connect("b")
     one.enqueue_many([b"x"] * 5)
@@ -63,5 +65,8 @@ def test_workers(connect, client):
 @pytest.mark.parametrize("namespace", ["*", "head*", "", "a b", "[h]eadrace"])
 def test_bad_namespaces(listing, namespace):
     """A namespace is a name and no pattern. No call is sent."""
-    with redis.Redis(unix_socket_path="/nonexistent/socket") as client, pytest.raises(ConfigurationError):
+    with (
+        redis.Redis(unix_socket_path="/nonexistent/socket") as client,
+        pytest.raises(ConfigurationError),
+    ):
         listing(client, namespace=namespace)

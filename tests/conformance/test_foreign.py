@@ -1,4 +1,5 @@
-"""Foreign data in the streams, hashes and sets of a queue. No verb fails, and all of it can be seen and removed."""
+"""Foreign data in the streams, hashes and sets of a queue. No verb fails, and all of it can be seen
+and removed."""
 
 from __future__ import annotations
 
@@ -52,7 +53,11 @@ BODIES = {
 
 def states(queue: Any) -> list[Any]:
     """Return every job that the queue lists."""
-    return [item for state in ("waiting", "running", "delayed", "dead") for item in getattr(queue.admin, state)()]
+    return [
+        item
+        for state in ("waiting", "running", "delayed", "dead")
+        for item in getattr(queue.admin, state)()
+    ]
 
 
 def looked_at(queue: Any) -> list[Any]:
@@ -63,7 +68,9 @@ def looked_at(queue: Any) -> list[Any]:
     found = states(queue)
     for item in found:
         assert str(item.job.id).encode()
-        if isinstance(item.job.id, Escaped) or (0 < len(item.job.id) <= 500 and item.job.id.isprintable()):
+        if isinstance(item.job.id, Escaped) or (
+            0 < len(item.job.id) <= 500 and item.job.id.isprintable()
+        ):
             queue.find(item.job.id)
             queue.admin.position(item.job.id)
     return found
@@ -71,9 +78,11 @@ def looked_at(queue: Any) -> list[Any]:
 
 @pytest.mark.differs("position")
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Redis, shape: str) -> None:
-    """The entry is leased, released, retried, delayed, expired, moved, dead, redriven and completed. Other jobs go
-    on.
+def test_an_entry_in_every_state(
+    queue: Any, connect: Connect, client: redis.Redis, shape: str
+) -> None:
+    """The entry is leased, released, retried, delayed, expired, moved, dead, redriven and
+    completed. Other jobs go on.
     """
     fields = SHAPES[shape]
     for _ in range(4):
@@ -100,7 +109,8 @@ def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Red
         assert len(again) == 2
         assert queue.admin.expire() == 2
         other = connect("q/to")
-        assert queue.admin.move("q/to") == (1 if fields.get("id") else 3)  # of those with one id the others stay
+        # of those with one id the others stay
+        assert queue.admin.move("q/to") == (1 if fields.get("id") else 3)
         assert len(looked_at(other)) + len(looked_at(queue)) == 4
         other.admin.move("q")
         other.admin.purge()
@@ -117,7 +127,9 @@ def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Red
     assert states(queue) == []
     queue.admin.repair()  # 6.2 does not count what others add
     assert queue.counts().present == queue.counts().lost == 0
-    assert not client.exists(key("ids"), key("released"), key("leases"), key("delayed"), key("bodies"))
+    assert not client.exists(
+        key("ids"), key("released"), key("leases"), key("delayed"), key("bodies")
+    )
 
 
 @pytest.mark.differs("position")

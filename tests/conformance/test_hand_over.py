@@ -1,4 +1,5 @@
-"""Follow-ups of a sharded queue that belong to another shard by key or id. Each is handed over once."""
+"""Follow-ups of a sharded queue that belong to another shard by key or id. Each is handed over
+once."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def test_an_id_that_is_taken_is_left_as_it_is(queue: Any) -> None:
 
 
 def test_the_same_id_again_is_another_job(queue: Any) -> None:
-    """A new job has the same id soon after the first was completed. It is not mistaken for the first."""
+    """A new job has the same id soon after the first was completed. It is not mistaken for the
+    first."""
     for _ in range(3):
         queue.enqueue(b"x", key=HERE)
         assert queue.lease().complete(then=[NewJob(b"y", id=FAR[0])])
@@ -131,8 +133,12 @@ def test_lease_sends_what_others_left(queue: Any, server: Server) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_sends_what_others_left(newest: Server, kind: str) -> None:
-    """A worker also sends follow-ups to queues that it does not serve. No record of them stays for ever."""
-    leave(newest.url, *(NewJob(b"%d" % n, key=key, queue=f"q/{'ab'[n % 2]}") for n, key in enumerate(FAR)))
+    """A worker also sends follow-ups to queues that it does not serve. No record of them stays for
+    ever."""
+    leave(
+        newest.url,
+        *(NewJob(b"%d" % n, key=key, queue=f"q/{'ab'[n % 2]}") for n, key in enumerate(FAR)),
+    )
     done: Counter[bytes] = Counter()
     worker = Running(kind, url=newest.url, heartbeat=0.2, timeout=2.0)
 
@@ -160,7 +166,8 @@ def test_a_worker_sends_what_others_left(newest: Server, kind: str) -> None:
 def test_what_can_not_be_sent_stays(
     newest: Server, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follow-up that can't be sent is logged. The others go on, and it is sent when that is possible."""
+    """A follow-up that can't be sent is logged. The others go on, and it is sent when that is
+    possible."""
     monkeypatch.setattr(handing, "SILENT_S", 1.0)
     table = Table.of("q", SHARDS)
     broken = Keys.of("q/a").at(table.shards[table.shard_of(FAR[0])]).key("handed")

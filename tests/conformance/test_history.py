@@ -1,4 +1,5 @@
-"""A queue with a history tells how, when and by which worker its jobs ended, even if no other record is left."""
+"""A queue with a history tells how, when and by which worker its jobs ended, even if no other
+record is left."""
 
 from __future__ import annotations
 
@@ -36,9 +37,19 @@ def test_it_says_completed_when_and_by_whom(queue: Any) -> None:
     before = time.time()
     assert lease.complete(b"r")
     state = queue.find("a")
-    assert (state.state, state.worker, state.reason, state.due) == ("completed", lease.worker, None, None)
+    assert (state.state, state.worker, state.reason, state.due) == (
+        "completed",
+        lease.worker,
+        None,
+        None,
+    )
     assert abs(state.since - before) < PATIENCE
-    assert (state.job.id, state.job.attempt, state.job.payload, state.job.queue) == ("a", 2, b"x", "q")
+    assert (state.job.id, state.job.attempt, state.job.payload, state.job.queue) == (
+        "a",
+        2,
+        b"x",
+        "q",
+    )
     assert "completed" in repr(state)
 
 
@@ -55,7 +66,8 @@ def test_a_fair_queue_tells_that_a_lease_expired_for_the_last_time(connect: Conn
 
 
 def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
-    """The oldest end comes first. Each id is listed once with its last end, which `find` tells too."""
+    """The oldest end comes first. Each id is listed once with its last end, which `find` tells
+    too."""
     assert [*queue.admin.ended()] == []
     for name in ("dead", "cancelled", "purged", "done", "again"):
         queue.enqueue(b"x", id=name)
@@ -70,7 +82,13 @@ def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
     assert leased(queue, id="again").complete()
     for listing in (queue.admin.ended, connect().admin.ended):
         found = [*listing()]
-        assert sorted(state.job.id for state in found) == ["again", "cancelled", "dead", "done", "purged"]
+        assert sorted(state.job.id for state in found) == [
+            "again",
+            "cancelled",
+            "dead",
+            "done",
+            "purged",
+        ]
         assert [state.since for state in found] == sorted(state.since for state in found)
         states = {state.job.id: state for state in found}
         assert {name: state.state for name, state in states.items()} == {
@@ -78,18 +96,30 @@ def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
         }  # fmt: skip
         assert {state.due for state in found} == {None}
         kept = {name: state.job.payload for name, state in states.items()}
-        assert kept == {"again": b"x", "dead": b"x", "done": b"x", "cancelled": b"x", "purged": None}
+        assert kept == {
+            "again": b"x",
+            "dead": b"x",
+            "done": b"x",
+            "cancelled": b"x",
+            "purged": None,
+        }
         assert {name for name, state in states.items() if state.enqueued_at is None} == {"purged"}
         assert (states["dead"].reason, states["dead"].worker) == ("why", leases["dead"].worker)
         done = queue.find("done")
         shown = ("state", "worker", "since", "reason")
-        assert [getattr(done, part) for part in shown] == [getattr(states["done"], part) for part in shown]
-        assert (done.job.id, done.job.attempt, done.enqueued_at) == ("done", 1, states["done"].enqueued_at)
+        assert [getattr(done, part) for part in shown] == [
+            getattr(states["done"], part) for part in shown
+        ]
+        assert (done.job.id, done.job.attempt, done.enqueued_at) == (
+            "done",
+            1,
+            states["done"].enqueued_at,
+        )
 
 
 def test_an_ended_job_is_whole(connect: Connect) -> None:
-    """The history has its headers, its times and each attempt. An attempt has the worker, the class and the place of
-    the error.
+    """The history has its headers, its times and each attempt. An attempt has the worker, the class
+    and the place of the error.
     """
     queue = connect(history=10, tracebacks=True)
     receipt = queue.enqueue(b"x", headers={"kind": "mail"})
@@ -105,13 +135,19 @@ def test_an_ended_job_is_whole(connect: Connect) -> None:
     (state,) = queue.admin.ended()
     assert state.attempts == queue.find(receipt.id).attempts
     assert (state.job.payload, dict(state.job.headers)) == (b"x", {"kind": "mail"})
-    assert (state.enqueued_at, state.job.enqueued_at) == (lease.job.enqueued_at, lease.job.enqueued_at)
+    assert (state.enqueued_at, state.job.enqueued_at) == (
+        lease.job.enqueued_at,
+        lease.job.enqueued_at,
+    )
     assert [(one.number, one.reason) for one in state.attempts] == [
         (1, "LookupError: try 1"),
         (2, "LookupError: try 2"),
         (3, None),
     ]
-    assert all(one.traceback.startswith("Traceback") and "try" in one.traceback for one in state.attempts[:2])
+    assert all(
+        one.traceback.startswith("Traceback") and "try" in one.traceback
+        for one in state.attempts[:2]
+    )
     assert [*state.workers] == [lease.worker]
     times = [state.enqueued_at, *(at for one in state.attempts for at in (one.began, one.ended))]
     assert times == sorted(times)
@@ -123,20 +159,28 @@ def test_a_dead_job_has_its_last_attempt(connect: Connect) -> None:
     queue.enqueue(b"x", id="out")
     queue.enqueue(b"y", id="buried")
     for lease in queue.lease_many(2):
-        assert lease.dead_letter(KeyError("k")) if lease.job.id == "buried" else lease.retry(reason=ValueError("1"))
+        assert (
+            lease.dead_letter(KeyError("k"))
+            if lease.job.id == "buried"
+            else lease.retry(reason=ValueError("1"))
+        )
     assert queue.lease().retry(reason=ValueError("2"))
     assert [one.reason for one in queue.find("out").attempts] == ["ValueError: 1", "ValueError: 2"]
     (one,) = queue.find("buried").attempts
     assert (one.number, one.error, one.traceback) == (1, "builtins.KeyError", None)
     ended = {state.job.id: state for state in queue.admin.ended()}
     assert {name: len(state.attempts) for name, state in ended.items()} == {"out": 2, "buried": 1}
-    assert {name: state.job.payload for name, state in ended.items()} == {"out": b"x", "buried": b"y"}
+    assert {name: state.job.payload for name, state in ended.items()} == {
+        "out": b"x",
+        "buried": b"y",
+    }
     assert queue.admin.purge_dead() == 2
     assert [one.reason for one in queue.find("out").attempts] == ["ValueError: 1", "ValueError: 2"]
 
 
 def test_large_jobs_are_kept_without_their_payloads(queue: Any) -> None:
-    """A history is bounded in bytes, and so are the attempts of a job that fails again and again."""
+    """A history is bounded in bytes, and so are the attempts of a job that fails again and
+    again."""
     queue.enqueue(b"x" * 70_000, id="large", headers={"kind": "k"})
     assert queue.lease().complete()
     state = queue.find("large")
@@ -165,7 +209,9 @@ def test_ends_are_listed_by_kind_and_state(queue: Any) -> None:
     assert listed(state="completed") == ["a1", "b1"]
     assert listed(kind="a", state="dead") == ["a2"]
     assert listed(kind="c") == []
-    with pytest.raises(ValueError, match="state='done': give one of completed, dead, cancelled, deleted"):
+    with pytest.raises(
+        ValueError, match="state='done': give one of completed, dead, cancelled, deleted"
+    ):
         listed(state="done")
     with pytest.raises(TypeError, match="kind must be a str, not int"):
         listed(kind=1)
@@ -180,7 +226,9 @@ def test_more_have_ended_than_a_page(queue: Any) -> None:
     first = next(listed).job.id
     queue.enqueue(b"x", id="late")
     assert queue.cancel("late")
-    assert sorted([first, *(state.job.id for state in listed if state.job.id != "late")]) == sorted(names)
+    assert sorted([first, *(state.job.id for state in listed if state.job.id != "late")]) == sorted(
+        names
+    )
     assert "late" in [state.job.id for state in queue.admin.ended()]
 
 
@@ -203,7 +251,11 @@ def test_completed_without_a_result_is_told_from_unknown(queue: Any, connect: Co
     for ask in (queue.result, connect(history=5).result):
         with pytest.raises(JobFailed, match="job 'nobody' is unknown") as failed:
             ask("nobody")
-        assert (failed.value.id, failed.value.state, failed.value.reason) == ("nobody", "unknown", None)
+        assert (failed.value.id, failed.value.state, failed.value.reason) == (
+            "nobody",
+            "unknown",
+            None,
+        )
     assert connect().result("nobody") is None
     assert queue.find("nobody") is None
 
@@ -227,7 +279,10 @@ def test_how_it_ended_is_told_afterwards(queue: Any, connect: Connect) -> None:
         for ask in (queue.result, connect().result):
             with pytest.raises(JobFailed) as failed:
                 ask(name, timeout=PATIENCE)
-            assert (failed.value.state, failed.value.reason) == (found[name].state, found[name].reason)
+            assert (failed.value.state, failed.value.reason) == (
+                found[name].state,
+                found[name].reason,
+            )
     assert queue.counts() == Counts(enqueued=4, cancelled=2, deleted=1, dead_trimmed=1)
 
 
@@ -337,7 +392,9 @@ def test_bad_ones_are_refused(options: dict[str, Any], error: type[Exception]) -
         Queue("q", url="redis://127.0.0.1:1", **options)
 
 
-def test_the_first_job_of_a_producer_with_a_history_is_kept(newest_connect: Connect, newest: Server) -> None:
+def test_the_first_job_of_a_producer_with_a_history_is_kept(
+    newest_connect: Connect, newest: Server
+) -> None:
     """The job is kept even if a worker without the option waits for it."""
     names = [f"q{number}" for number in range(MANY)]
     worker = Worker(url=newest.url)
@@ -378,7 +435,8 @@ def test_the_first_job_that_is_leased_by_hand_is_kept(connect: Connect) -> None:
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
 def test_a_run_that_has_ended_keeps_what_it_did(connect: Connect, server: Server, end: str) -> None:
-    """The history keeps the steps, signals and progress of the run, even if it ended in a later delivery."""
+    """The history keeps the steps, signals and progress of the run, even if it ended in a later
+    delivery."""
     queue = connect(history=10, codec=JSONCodec())
     worker = Worker(url=server.url, heartbeat=0.2, timeout=1.0)
 
@@ -396,14 +454,26 @@ def test_a_run_that_has_ended_keeps_what_it_did(connect: Connect, server: Server
         until(lambda: queue.counts().blocked == 1)
         until(lambda: (state := queue.find("i")) is not None and state.progress is not None)
         assert queue.signal("i", "go", "yes") == "woke"
-        until(lambda: queue.counts().completed == 1 if end == "completed" else queue.counts().delayed == 1)
+        until(
+            lambda: (
+                queue.counts().completed == 1 if end == "completed" else queue.counts().delayed == 1
+            )
+        )
     assert end == "completed" or queue.cancel("i")
     state = queue.find("i")
     steps = {step.name: (step.state, step.result) for step in state.steps}
     assert state.state == end
     assert steps.pop("for ever", ("sleeping", None)) == ("sleeping", None)
-    assert steps == {"pay": ("done", {"paid": 7}), "wait a little": ("done", None), "go": ("signalled", "yes")}
-    assert all(step.ended is not None and step.began <= step.ended for step in state.steps if step.name != "for ever")
+    assert steps == {
+        "pay": ("done", {"paid": 7}),
+        "wait a little": ("done", None),
+        "go": ("signalled", "yes"),
+    }
+    assert all(
+        step.ended is not None and step.began <= step.ended
+        for step in state.steps
+        if step.name != "for ever"
+    )
     assert (state.progress.fraction, state.progress.text) == (0.5, "half of it")
     with Inspector(url=server.url, codecs={"q": JSONCodec()}) as inspector:
         view = inspector.job("q", "i")
@@ -424,14 +494,17 @@ def test_a_large_run_keeps_its_first_values(server: Server) -> None:
         state = queue.find("i")
     assert state is not None
     steps = state.steps
-    assert [(step.name, step.state) for step in steps] == [(f"s{number}", "done") for number in range(5)]
+    assert [(step.name, step.state) for step in steps] == [
+        (f"s{number}", "done") for number in range(5)
+    ]
     assert [step.result is not None for step in steps] == [True, True, True, False, False]
     assert [step.omitted > 20_000 for step in steps] == [False, False, False, True, True]
 
 
 @pytest.mark.parametrize("end", ["completed", "dead", "died"])
 def test_the_deliveries_of_a_run_are_numbered_and_summed(server: Server, end: str) -> None:
-    """Suspended and failed deliveries count too. Attempts begin again at 1 after each record. Sleeps do not count."""
+    """Suspended and failed deliveries count too. Attempts begin again at 1 after each record.
+    Sleeps do not count."""
     with server.queue("q", history=10, max_attempts=2) as queue:
 
         def leased_again() -> Any:
@@ -520,7 +593,9 @@ def test_a_run_that_is_removed_keeps_what_it_did(server: Server, way: str) -> No
         lease = leased(queue, id="i")
         lease.job.step("a", lambda: "kept")
         assert lease.release()
-        assert (queue.admin.cancel_payload(b"x") if way == "cancel_payload" else queue.admin.purge()) == 1
+        assert (
+            queue.admin.cancel_payload(b"x") if way == "cancel_payload" else queue.admin.purge()
+        ) == 1
         state = queue.find("i")
         assert state.state == ("cancelled" if way == "cancel_payload" else "deleted")
         assert [(step.name, step.result) for step in state.steps] == [("a", "kept")]

@@ -1,4 +1,5 @@
-"""Verbs about the whole queue. They are counts, listings, find, cancel, redrive, purge, delete, results and workers."""
+"""Verbs about the whole queue. They are counts, listings, find, cancel, redrive, purge, delete,
+results and workers."""
 
 from __future__ import annotations
 
@@ -33,14 +34,17 @@ def in_every_state(queue):
     return ["waiting", "parked", "leased", "delayed", "dead"]
 
 
-# -- listings ----------------------------------------------------------------------------------------
+# -- listings --------------------------------------------------------------------------------------
 
 
 def test_states(queue):
     """`find` tells the state of a job. The listings and the counts agree with it (G-14)."""
     states = in_every_state(queue)
     assert [queue.find(name).state for name in states] == states
-    assert [(state.job.id, state.state) for state in queue.admin.waiting()] == [("parked",) * 2, ("waiting",) * 2]
+    assert [(state.job.id, state.state) for state in queue.admin.waiting()] == [
+        ("parked",) * 2,
+        ("waiting",) * 2,
+    ]
     assert [(state.job.id, state.state) for state in queue.admin.running()] == [("leased",) * 2]
     assert [(state.job.id, state.state) for state in queue.admin.delayed()] == [("delayed",) * 2]
     assert [(state.job.id, state.state) for state in queue.admin.dead()] == [("dead",) * 2]
@@ -94,8 +98,8 @@ class Broken(JSONCodec):
 
 @pytest.mark.differs("ops")
 def test_pages(queue):
-    """A page has as many jobs as asked for, and its cursor leads on. 45 jobs make pages of 10, 10, 10, 10 and 5
-    (H-15).
+    """A page has as many jobs as asked for, and its cursor leads on. 45 jobs make pages of 10, 10,
+    10, 10 and 5 (H-15).
     """
     queue.enqueue_many([b"x"] * 45)
     sizes, cursor, more = [], "", True
@@ -132,7 +136,12 @@ def test_looking_changes_nothing(queue, client):
         queue.find(name)
         with suppress(TimeoutError, JobFailed):
             queue.result(name)
-    for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead):
+    for listing in (
+        queue.admin.waiting,
+        queue.admin.running,
+        queue.admin.delayed,
+        queue.admin.dead,
+    ):
         assert list(listing())
     queue.admin.peek()
     queue.admin.workers()
@@ -173,7 +182,8 @@ def test_a_job_that_woke_a_reader_who_is_gone(queue, client, end):
 
 @pytest.mark.differs("ops")
 def test_first_attempt_of_a_job_that_woke_a_reader(queue, client):
-    """Waking a reader is no attempt. The first lease is the job's first attempt, whichever client has it."""
+    """Waking a reader is no attempt. The first lease is the job's first attempt, whichever client
+    has it."""
     assert queue.lease() is None
     queue.enqueue(b"x")
     assert client.execute_command(*queue.ops.wait(0.01))
@@ -182,7 +192,7 @@ def test_first_attempt_of_a_job_that_woke_a_reader(queue, client):
     assert lease.complete(fenced=True)
 
 
-# -- find --------------------------------------------------------------------------------------------
+# -- find ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("ops")
@@ -203,7 +213,8 @@ def test_find_among_many_dead(queue):
 
 
 def test_find_by_receipt(queue):
-    """A job without an own id is found by the id of its receipt in every state. Another entry's ID does not find it."""
+    """A job without an own id is found by the id of its receipt in every state. Another entry's ID
+    does not find it."""
     receipt = queue.enqueue(b"x")
     assert queue.find(receipt.id).state == "waiting"
     lease = queue.lease()
@@ -222,12 +233,12 @@ def test_find_by_receipt(queue):
     assert queue.find(receipt.id) is None
 
 
-# -- cancel ------------------------------------------------------------------------------------------
+# -- cancel ----------------------------------------------------------------------------------------
 
 
 def test_cancel(queue):
-    """A job is cancelled in every state but dead. Its holder finds the lease lost, and the job never comes back
-    (W-12).
+    """A job is cancelled in every state but dead. Its holder finds the lease lost, and the job
+    never comes back (W-12).
     """
     states = in_every_state(queue)
     (lease,) = queue.admin.running()
@@ -251,11 +262,23 @@ def test_cancelled_under_its_holder(queue):
 
 def test_cancel_payload(queue):
     """Every job of a payload is cancelled in every state but dead, and no other job (W-11)."""
-    held = [leased(queue, b"x"), leased(queue, b"x", id="id"), leased(queue, b"x"), leased(queue, b"other")]
+    held = [
+        leased(queue, b"x"),
+        leased(queue, b"x", id="id"),
+        leased(queue, b"x"),
+        leased(queue, b"other"),
+    ]
     assert held[0].release()
     assert held[2].dead_letter("no")
     queue.enqueue_many(
-        [b"x", b"xx", "x", NewJob(b"x", delay=LONG), NewJob(b"y", delay=LONG), NewJob(b"x", headers={"a": "b"})]
+        [
+            b"x",
+            b"xx",
+            "x",
+            NewJob(b"x", delay=LONG),
+            NewJob(b"y", delay=LONG),
+            NewJob(b"x", headers={"a": "b"}),
+        ]
     )
     assert queue.admin.cancel_payload("x") == 6
     assert queue.admin.cancel_payload(b"x") == 0
@@ -263,7 +286,9 @@ def test_cancel_payload(queue):
     assert queue.enqueue(b"x", id="id").added
     assert payloads(queue.admin.waiting()) == [b"xx", b"x"]
     assert payloads(queue.admin.delayed()) == [b"y"]
-    assert queue.counts() == Counts(waiting=2, leased=1, delayed=1, dead=1, enqueued=11, cancelled=6)
+    assert queue.counts() == Counts(
+        waiting=2, leased=1, delayed=1, dead=1, enqueued=11, cancelled=6
+    )
 
 
 def test_cancel_a_payload_of_many(queue):
@@ -272,7 +297,11 @@ def test_cancel_a_payload_of_many(queue):
     queue.enqueue_many(jobs)
     queue.enqueue_many([NewJob(job, delay=LONG) for job in jobs])
     assert queue.admin.cancel_payload(b"x") == 2 * jobs.count(b"x")
-    assert payloads(queue.admin.waiting()) == payloads(queue.admin.delayed()) == [b"y"] * jobs.count(b"y")
+    assert (
+        payloads(queue.admin.waiting())
+        == payloads(queue.admin.delayed())
+        == [b"y"] * jobs.count(b"y")
+    )
 
 
 def test_cancel_by_what_the_codec_makes(connect):
@@ -283,7 +312,7 @@ def test_cancel_by_what_the_codec_makes(connect):
     assert payloads(queue.admin.waiting()) == [[1]]
 
 
-# -- redrive and purge -------------------------------------------------------------------------------
+# -- redrive and purge -----------------------------------------------------------------------------
 
 
 def bury(queue, *names):
@@ -293,7 +322,8 @@ def bury(queue, *names):
 
 @pytest.mark.differs("order")
 def test_redrive(queue):
-    """Dead letters go to the back, oldest first, with their id, headers and first time. Their attempts start anew."""
+    """Dead letters go to the back, oldest first, with their id, headers and first time. Their
+    attempts start anew."""
     bury(queue, "a", "b", "c")
     died = {state.job.id: state.job for state in queue.admin.dead()}
     queue.enqueue(b"before")
@@ -311,8 +341,8 @@ def test_redrive(queue):
 
 
 def test_a_letter_is_mended_and_sent_again(queue, connect):
-    """The change and the redrive are one step. The job keeps its id, headers and first time. Its attempts start
-    anew.
+    """The change and the redrive are one step. The job keeps its id, headers and first time. Its
+    attempts start anew.
     """
     queue.enqueue(b"bad", id="i", headers={"kind": "mail"})
     queue.lease().dead_letter("why")
@@ -330,7 +360,12 @@ def test_a_letter_is_mended_and_sent_again(queue, connect):
     assert payloads(queue.admin.dead()) == [b"bad"]
     assert queue.admin.redrive("i", payload=b"") == 1
     job = queue.lease().job
-    assert (job.payload, job.id, job.headers, job.enqueued_at) == (b"", "i", died.headers, died.enqueued_at)
+    assert (job.payload, job.id, job.headers, job.enqueued_at) == (
+        b"",
+        "i",
+        died.headers,
+        died.enqueued_at,
+    )
     assert job.attempt == 1
     assert not list(queue.admin.dead())
 
@@ -388,8 +423,8 @@ def test_purge_dead(queue):
 @pytest.mark.differs("parts")
 @pytest.mark.parametrize("verb", ["redrive", "purge", "purge_dead", "move", "expire"])
 def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkeypatch, verb):
-    """Each page meets as many new jobs as it took. The verb still ends, and has done all that was there at its
-    start.
+    """Each page meets as many new jobs as it took. The verb still ends, and has done all that was
+    there at its start.
     """
     queue, other = connect("g/q", dead_limit=10_000), server.queue("g/q", dead_limit=10_000)
     leases = []
@@ -413,7 +448,8 @@ def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkey
                 bring(300)
         return send(self, op, *more, **options)
 
-    first = {"redrive": 350, "purge_dead": 1050}.get(verb, 1500)  # more than two pages of the verb's
+    # more than two pages of the verb's
+    first = {"redrive": 350, "purge_dead": 1050}.get(verb, 1500)
     with other:
         bring(first)
         monkeypatch.setattr(Executor if isinstance(queue, Queue) else AsyncExecutor, "run", run)
@@ -428,9 +464,9 @@ def test_purge(queue):
     assert queue.admin.purge() == 3
     assert queue.admin.purge() == 0
     assert queue.counts() == Counts(leased=1, dead=1, enqueued=5, deleted=3)
-    assert [queue.enqueue(b"x", id=name).added for name in ("waiting", "parked", "delayed", "leased")] == [True] * 3 + [
-        False
-    ]
+    assert [
+        queue.enqueue(b"x", id=name).added for name in ("waiting", "parked", "delayed", "leased")
+    ] == [True] * 3 + [False]
 
 
 def test_purge_many(queue):
@@ -443,21 +479,33 @@ def test_purge_many(queue):
     assert queue.counts() == Counts(enqueued=2 * MANY, deleted=2 * MANY)
 
 
-# -- delete ------------------------------------------------------------------------------------------
+# -- delete ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
 def test_delete(queue, client):
-    """All jobs go in whatever state. Holders find their leases lost, and no job comes back (W-13)."""
+    """All jobs go in whatever state. Holders find their leases lost, and no job comes back
+    (W-13)."""
     leases = [leased(queue, duration=LONG) for _ in range(6)]
     in_every_state(queue)
     assert queue.admin.delete() == 11
     assert queue.admin.delete() == 0
     assert queue.counts() == Counts(enqueued=11, deleted=11)
     assert [
-        list(listing()) for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead)
+        list(listing())
+        for listing in (
+            queue.admin.waiting,
+            queue.admin.running,
+            queue.admin.delayed,
+            queue.admin.dead,
+        )
     ] == [[]] * 4
-    assert (leases[0].complete(), leases[1].release(), leases[2].retry(), leases[3].retry(LONG)) == (False,) * 4
+    assert (
+        leases[0].complete(),
+        leases[1].release(),
+        leases[2].retry(),
+        leases[3].retry(LONG),
+    ) == (False,) * 4
     assert (leases[4].dead_letter("no"), leases[5].renew()) == (False, False)
     assert queue.lease() is None
     assert queue.counts() == Counts(enqueued=11, deleted=11)
@@ -466,7 +514,8 @@ def test_delete(queue, client):
 
 
 def test_used_again_after_delete(queue):
-    """A deleted queue is made again by an enqueue. Old leases do not fit the new jobs, whose ids are new (W-14)."""
+    """A deleted queue is made again by an enqueue. Old leases do not fit the new jobs, whose ids
+    are new (W-14)."""
     queue.enqueue_many([NewJob(b"old", id="a"), b"old"])
     old = queue.lease_many(2)
     queue.admin.delete()
@@ -482,7 +531,8 @@ def test_used_again_after_delete(queue):
 
 @pytest.mark.differs("keys")
 def test_entry_ids_never_repeat(queue, client):
-    """The IDs of a deleted queue are continued, because a lease of an earlier job may still be in use."""
+    """The IDs of a deleted queue are continued, because a lease of an earlier job may still be in
+    use."""
     client.xadd(key("jobs"), {"data": b"old"}, id="9999999999999-7")
     old = queue.lease()
     assert queue.admin.delete() == 1
@@ -499,11 +549,12 @@ def test_results_outlive_the_queue(queue):
     assert queue.result("a") == b"x"
 
 
-# -- results -----------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def test_waiting_for_a_result(connect):
-    """A waiting caller gets a result as soon as it is there, and `TimeoutError` when the time is over."""
+    """A waiting caller gets a result as soon as it is there, and `TimeoutError` when the time is
+    over."""
     queue = connect()
     queue.enqueue(b"x", id="a")
     began = time.monotonic()
@@ -522,13 +573,13 @@ def test_waiting_for_a_result(connect):
     assert queue.result("a", timeout=0) == b"done"
 
 
-# -- workers -----------------------------------------------------------------------------------------
+# -- workers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("parts")
 def test_workers(connect, client):
-    """A leasing client is listed with the number of its jobs and the end of its registration. A reading client is not
-    (W-4).
+    """A leasing client is listed with the number of its jobs and the end of its registration. A
+    reading client is not (W-4).
     """
     one, two, idle = connect(lease=LONG), connect(), connect()
     one.enqueue_many([b"x"] * 5)
@@ -549,7 +600,9 @@ def test_workers(connect, client):
 def test_nothing_grows(queue, client):
     """When all jobs are done, the remaining keys do not depend on the number of jobs."""
     for _ in range(3):
-        queue.enqueue_many([NewJob(b"%d" % i, id=str(i), delay=0.001 if i % 2 else None) for i in range(40)])
+        queue.enqueue_many(
+            [NewJob(b"%d" % i, id=str(i), delay=0.001 if i % 2 else None) for i in range(40)]
+        )
         promote(queue, 20)
         for number, lease in enumerate(queue.lease_many(40, duration=0.001)):
             assert lease.renew(LONG if number % 3 else 0.001)
@@ -562,22 +615,32 @@ def test_nothing_grows(queue, client):
         for state in list(queue.admin.running()):
             assert queue.cancel(state.job.id)
     assert present(queue) == {}
-    sizes = {"ids": client.hlen, "leases": client.zcard, "released": client.hlen, "delayed": client.zcard}
+    sizes = {
+        "ids": client.hlen,
+        "leases": client.zcard,
+        "released": client.hlen,
+        "delayed": client.zcard,
+    }
     sizes |= {"bodies": client.hlen, "jobs": client.xlen, "dead": client.xlen}
     assert {part: size(key(part)) for part, size in sizes.items()} == dict.fromkeys(sizes, 0)
     assert client.xlen(key("wake")) <= 16
     assert all(client.ttl(lane) > 0 for lane in client.scan_iter("*:lane:*"))
 
 
-# -- what woke a reader ------------------------------------------------------------------------------
+# -- what woke a reader ----------------------------------------------------------------------------
 
 
 @pytest.mark.differs("ops")
 def test_to_wake_a_reader_shows_no_attempt(queue, client):
-    """A retried job that woke a reader has had one attempt, in every listing, until somebody leases it."""
+    """A retried job that woke a reader has had one attempt, in every listing, until somebody leases
+    it."""
     queue.enqueue(b"x", id="a")
     queue.lease().retry()
     assert client.execute_command(*queue.ops.wait(0.01))
     assert [state.job.attempt for state in queue.admin.waiting()] == [1]
-    assert (queue.admin.peek().attempt, queue.find("a").job.attempt, queue.find("a").state) == (1, 1, "waiting")
+    assert (queue.admin.peek().attempt, queue.find("a").job.attempt, queue.find("a").state) == (
+        1,
+        1,
+        "waiting",
+    )
     assert queue.lease().job.attempt == 2

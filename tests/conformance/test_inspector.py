@@ -40,8 +40,8 @@ def plain(server: Server) -> Iterator[Queue]:
 
 @pytest.mark.differs("order")
 def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
-    """The history tells how, when and by which worker a job ended, even without a result. A job without an end is
-    unknown.
+    """The history tells how, when and by which worker a job ended, even without a result. A job
+    without an end is unknown.
     """
     with server.queue("q", history=100) as queue:
         for name in ("done", "with result", "cancelled", "waits"):
@@ -52,7 +52,12 @@ def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
         queue.cancel("cancelled")
         inspector = look()
         done = inspector.job("q", "done")
-        assert (done.state, done.ended, done.attempt, done.holder) == ("completed", True, 1, lease.worker)
+        assert (done.state, done.ended, done.attempt, done.holder) == (
+            "completed",
+            True,
+            1,
+            lease.worker,
+        )
         assert (done.payload.text, done.result) == ("secret", None)
         assert done.since > 1e9
         assert [(one.at, one.what) for one in done.timeline] == [
@@ -60,7 +65,9 @@ def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
             (done.since, f"completed in attempt 1, with {lease.worker}"),
         ]
         assert [one.worker for one in done.attempts] == [lease.worker]
-        assert [one.id for one in inspector.jobs("q", "ended", end="cancelled").jobs] == ["cancelled"]
+        assert [one.id for one in inspector.jobs("q", "ended", end="cancelled").jobs] == [
+            "cancelled"
+        ]
         assert inspector.jobs("q", "ended", kind="none").jobs == ()
         assert inspector.jobs("q", "waiting", kind="none").jobs == ()
         assert inspector.job("q", "with result").result.kind == "json"
@@ -81,7 +88,8 @@ def sharded(server: Server) -> Iterator[Queue]:
 
 @pytest.mark.differs("parts")
 def test_a_sharded_queue_is_one(look: Look, sharded: Queue, plain: Queue) -> None:
-    """The counts of a sharded queue are sums, and its shards are listed too. A plain queue has no shards."""
+    """The counts of a sharded queue are sums, and its shards are listed too. A plain queue has no
+    shards."""
     plain.enqueue(b"x")
     sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(40)])
     for lease in sharded.lease_many(8):
@@ -104,8 +112,8 @@ def test_a_sharded_queue_is_one(look: Look, sharded: Queue, plain: Queue) -> Non
 
 
 def test_jobs_of_a_sharded_queue(look: Look, sharded: Queue) -> None:
-    """Jobs are listed page by page, shard after shard, each once. Each job is found by its id or its entry in any
-    shard.
+    """Jobs are listed page by page, shard after shard, each once. Each job is found by its id or
+    its entry in any shard.
     """
     names = {f"i{n}" for n in range(60)}
     sharded.enqueue_many([NewJob(b"x", id=name) for name in names])
@@ -166,7 +174,8 @@ def test_workers_of_a_sharded_queue(look: Look, server: Server) -> None:
 
 @pytest.mark.differs("one server")
 def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue) -> None:
-    """The user has the rights of docs/how-to/run-in-production.md. Every change is refused and has no effect."""
+    """The user has the rights of docs/how-to/run-in-production.md. Every change is refused and has
+    no effect."""
     in_every_state(plain)
     plain.admin.schedule("nightly", b"x", every=3600)
     client = server.client(username="viewer", password="secret")
@@ -177,7 +186,12 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
             (seen,) = inspector.overview().queues
             assert (seen.counts, seen.alive) == (before, 1)
             assert [one.name for one in inspector.queue("q").schedules] == ["nightly"]
-            states = {"waiting": "waiting", "running": "leased", "delayed": "delayed", "dead": "dead"}
+            states = {
+                "waiting": "waiting",
+                "running": "leased",
+                "delayed": "delayed",
+                "dead": "dead",
+            }
             for state, name in states.items():
                 assert name in [one.id for one in inspector.jobs("q", state).jobs]
                 found = inspector.job("q", name)
@@ -198,28 +212,33 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
             ):
                 with pytest.raises(redis.ResponseError) as refused:
                     act()
-                assert complaint(refused.value).startswith("This user of the server may not do that")
+                assert complaint(refused.value).startswith(
+                    "This user of the server may not do that"
+                )
         assert plain.counts() == before
         assert not plain.admin.paused()
 
 
 @pytest.mark.differs("keys")
 def test_trends(look: Look, server: Server) -> None:
-    """Trends have the counts from the first sweep on. Jobs of a gap belong to the record after it."""
+    """Trends have the counts from the first sweep on. Jobs of a gap belong to the record after
+    it."""
     with server.queue("q", trends=True) as queue:
         assert look().trends("q").kept is False
         queue.enqueue_many([b"x"] * 3)
         queue.lease().complete()  # looks after the queue
         inspector = look()
         assert inspector.queue("q").declared["trends"] == "yes"
-        assert (inspector.trends("q").kept, inspector.trends("q").points) == (True, ())  # nothing to be told from yet
+        # nothing to be told from yet
+        assert (inspector.trends("q").kept, inspector.trends("q").points) == (True, ())
         # Counters go through 2^32 on the way.
         write_trends(queue, server, [*range(1, 30), *range(40, 60), 3000], start=105)
         found = inspector.trends("q", "minute", 50)
         assert [one.at for one in found.points] == sorted(one.at for one in found.points)
         usual = [one for one in found.points if one.seconds == 60 and one.waiting]
         assert {
-            (one.enqueued, one.completed, one.removed, one.leased, one.later, one.dead, one.lag) for one in usual
+            (one.enqueued, one.completed, one.removed, one.leased, one.later, one.dead, one.lag)
+            for one in usual
         } == {(10, 9, 0, 2, 3, 4, 5.5)}
         (gap,) = [one for one in found.points if one.seconds > 120]
         assert (gap.seconds, gap.enqueued, gap.waiting) == (660, 110, 29)
@@ -234,7 +253,8 @@ def test_trends(look: Look, server: Server) -> None:
 
 
 def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
-    """Trends are the sums of the shards' own records. A shard without a record counts with its previous numbers."""
+    """Trends are the sums of the shards' own records. A shard without a record counts with its
+    previous numbers."""
     with Queue("s", url=server.url, shards=SHARDS, trends=True) as queue:
         assert look().trends("s").kept is False
         queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
@@ -242,14 +262,24 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
         assert (inspector.trends("s").kept, inspector.trends("s").points) == (True, ())
         now = int(time.time())
         for number, ops in enumerate(queue._verbs.map.ordered()):
-            write_trends(ops, server, [ago for ago in range(1, 30) if number or ago != 10], 105, now)
+            write_trends(
+                ops, server, [ago for ago in range(1, 30) if number or ago != 10], 105, now
+            )
         found = inspector.trends("s", "minute", 40)
         assert len(found.points) >= 27
         points = {one.at: one for one in found.points}
         (gap,) = [one for one in points.values() if one.enqueued == 10 * (SHARDS - 1)]
         after = points[gap.at + 60]
-        assert (after.seconds, after.enqueued, after.completed) == (120, 10 * (SHARDS + 1), 9 * (SHARDS + 1))
-        assert (gap.waiting, gap.leased, gap.dead) == (10 * (SHARDS - 1) + 11, 2 * SHARDS, 4 * SHARDS)
+        assert (after.seconds, after.enqueued, after.completed) == (
+            120,
+            10 * (SHARDS + 1),
+            9 * (SHARDS + 1),
+        )
+        assert (gap.waiting, gap.leased, gap.dead) == (
+            10 * (SHARDS - 1) + 11,
+            2 * SHARDS,
+            4 * SHARDS,
+        )
         usual = [one for one in points.values() if one.at not in (gap.at, after.at)]
         assert {(one.enqueued, one.completed, one.lag, one.seconds) for one in usual} == {
             (10 * SHARDS, 9 * SHARDS, 5.5, 60)
@@ -257,8 +287,8 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
 
 
 def test_what_gone_shards_counted_is_shown(look: Look, server: Server) -> None:
-    """The views agree with `counts()`. The number of completed jobs does not fall when an old shard leaves the
-    table.
+    """The views agree with `counts()`. The number of completed jobs does not fall when an old shard
+    leaves the table.
     """
     with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
         queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
@@ -299,9 +329,13 @@ def in_every_state(queue: Queue) -> None:
 
 @pytest.mark.differs("parts")
 def test_overview(look: Look, plain: Queue, server: Server) -> None:
-    """The overview has all queues of the namespace with their counts, the law and workers, and no others."""
+    """The overview has all queues of the namespace with their counts, the law and workers, and no
+    others."""
     in_every_state(plain)
-    with Queue("other/a", url=server.url, priorities=3) as other, server.queue("q", namespace="n") as far:
+    with (
+        Queue("other/a", url=server.url, priorities=3) as other,
+        server.queue("q", namespace="n") as far,
+    ):
         other.enqueue(b"x", priority=2)
         other.admin.pause()
         far.enqueue(b"x")
@@ -330,7 +364,8 @@ def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) 
 
 @pytest.mark.differs("parts")
 def test_flows_in_their_order(look: Look, server: Server) -> None:
-    """The workers of a flow declare the order of its stages. Runs are found by state, stage and id."""
+    """The workers of a flow declare the order of its stages. Runs are found by state, stage and
+    id."""
     flow, worker = Flow("shop", url=server.url), Worker(url=server.url)
     flow.stage("z", next="a")(lambda job: b"z")
     flow.stage("a")(lambda job: b"a")
@@ -373,7 +408,8 @@ def test_rates(look: Look, plain: Queue) -> None:
 
 
 def test_one_reader_serves_many_viewers(look: Look, plain: Queue) -> None:
-    """A read view is shown again until it is `fresh` seconds old or was changed through this reader."""
+    """A read view is shown again until it is `fresh` seconds old or was changed through this
+    reader."""
     one = look(fresh=LONG)
     plain.enqueue(b"x")
     assert one.queue("q").queue.counts.waiting == 1
@@ -391,7 +427,11 @@ def test_queue(look: Look, server: Server, colour: str) -> None:
         queue.enqueue({"a": 1})
         queue.admin.schedule("nightly", {"b": 2}, every=60)
     page = look().queue(name)
-    assert (page.declared["codec"], page.declared["max_attempts"], page.declaration) == ("JSONCodec", "7", 1)
+    assert (page.declared["codec"], page.declared["max_attempts"], page.declaration) == (
+        "JSONCodec",
+        "7",
+        1,
+    )
     assert "rate" in page.declared
     assert [(one.name, one.every) for one in page.schedules] == [("nightly", 60)]
 
@@ -404,12 +444,24 @@ def test_pages_of_jobs(look: Look, plain: Queue) -> None:
     one = look()
     first = one.jobs("q", "waiting", limit=4)
     second = one.jobs("q", "waiting", first.cursor, limit=4)
-    assert [job.payload.text for job in (*first.jobs, *second.jobs)] == ["x", "x", "0", "1", "2", "3", "4"]
+    assert [job.payload.text for job in (*first.jobs, *second.jobs)] == [
+        "x",
+        "x",
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
     assert [job.state for job in first.jobs[:2]] == ["parked", "waiting"]
     for state, shown in (("running", "leased"), ("delayed", "delayed"), ("dead", "dead")):
         (job,) = one.jobs("q", state).jobs
         assert (job.id, job.state) == (shown, shown)
-    for wrong in ({"state": "gone"}, {"state": "waiting", "limit": 201}, {"state": "waiting", "limit": 0}):
+    for wrong in (
+        {"state": "gone"},
+        {"state": "waiting", "limit": 201},
+        {"state": "waiting", "limit": 0},
+    ):
         with pytest.raises(ValueError, match=r"state|limit"):
             one.jobs("q", **wrong)
 
@@ -423,10 +475,20 @@ def test_a_leased_job_has_a_holder_a_token_and_an_end(look: Look, plain: Queue) 
     for duration in (None, 500):
         lease = plain.lease(duration=duration)
         job = one.job("q", "a")
-        assert (job.state, job.holder, job.token, job.attempt) == ("leased", lease.worker, lease.token, 2)
+        assert (job.state, job.holder, job.token, job.attempt) == (
+            "leased",
+            lease.worker,
+            lease.token,
+            2,
+        )
         assert job.until - job.since == pytest.approx(duration or 60, abs=5)
         assert (job.headers, job.reason) == ({"h": "v"}, "first")
-        assert [moment.what.partition(" ")[0] for moment in job.timeline] == ["enqueued", "delivered", "attempt", "its"]
+        assert [moment.what.partition(" ")[0] for moment in job.timeline] == [
+            "enqueued",
+            "delivered",
+            "attempt",
+            "its",
+        ]
         lease.release()
     job = one.job("q", "a")
     assert (job.state, job.position, job.token, job.until) == ("parked", 0, None, None)
@@ -454,7 +516,10 @@ def test_a_job_is_found_in_whichever_queue(look: Look, plain: Queue, server: Ser
     plain.enqueue(b"x", id="b")
     one = look()
     assert [one.find(name, ["q", "r"]) for name in "abc"] == [["r"], ["q"], []]
-    assert {name: len(found) for name, found in one.schedules(["q", "r"]).items()} == {"q": 0, "r": 1}
+    assert {name: len(found) for name, found in one.schedules(["q", "r"]).items()} == {
+        "q": 0,
+        "r": 1,
+    }
 
 
 @pytest.mark.differs("order")
@@ -473,11 +538,21 @@ def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
 
 
 @pytest.mark.differs("order")
-def test_dead_letters_of_several_queues(look: Look, plain: Queue, server: Server, client: Any) -> None:
-    """Dead letters are grouped by reason and kind over all queues, newest first. The last hour and day are counted."""
+def test_dead_letters_of_several_queues(
+    look: Look, plain: Queue, server: Server, client: Any
+) -> None:
+    """Dead letters are grouped by reason and kind over all queues, newest first. The last hour and
+    day are counted."""
     now = float(client.time()[0])
     for hours in (30, 2):
-        fields = {"reason": "old 1", "worker": "w", "released": "0", "data": "x", "id": f"old{hours}", "attempt": "1"}
+        fields = {
+            "reason": "old 1",
+            "worker": "w",
+            "released": "0",
+            "data": "x",
+            "id": f"old{hours}",
+            "attempt": "1",
+        }
         client.xadd(plain.ops.keys.key("dead"), fields, id=f"{(now - 3600 * hours) * 1000:.0f}-0")
     with server.queue("r") as other:
         for number in range(3):
@@ -486,8 +561,14 @@ def test_dead_letters_of_several_queues(look: Look, plain: Queue, server: Server
                 queue.lease().dead_letter(f"timeout {number}")
     one = look()
     page = one.deaths(["q", "r"])
-    found = {group.kind: (group.reason, group.number, group.hour, group.day) for group in page.groups}
-    assert found == {"a": ("timeout 2", 6, 6, 6), "b": ("timeout 2", 3, 3, 3), None: ("old 1", 2, 0, 1)}
+    found = {
+        group.kind: (group.reason, group.number, group.hour, group.day) for group in page.groups
+    }
+    assert found == {
+        "a": ("timeout 2", 6, 6, 6),
+        "b": ("timeout 2", 3, 3, 3),
+        None: ("old 1", 2, 0, 1),
+    }
     assert page.groups[-1].ids == ("old2", "old30")
     a = next(group for group in page.groups if group.kind == "a")
     assert a.queues == (("q", 3), ("r", 3))
@@ -529,7 +610,11 @@ def test_flows(look: Look, server: Server) -> None:
     run(worker, server.url)
     page = look().runs("shop")
     flow.close()
-    assert (page.stages, page.cursor, [one.id for one in page.runs]) == (("bill", "order"), "", ["r1"])
+    assert (page.stages, page.cursor, [one.id for one in page.runs]) == (
+        ("bill", "order"),
+        "",
+        ["r1"],
+    )
     found = look().run("shop", "r1")
     assert (found.state, found.results, found.attributes) == (
         "completed", {"order": b"ordered", "bill": b"billed"}, {"customer": "c"},
@@ -540,7 +625,10 @@ def test_flows(look: Look, server: Server) -> None:
 def test_flows_with_shards(look: Look, server: Server) -> None:
     """Runs are found in whatever shard, including runs that are older than the last reshard."""
     names = [f"r{n}" for n in range(24)]
-    with Flow("shop", url=server.url, shards=6) as flow, server.queue("shop/order", shards=6) as orders:
+    with (
+        Flow("shop", url=server.url, shards=6) as flow,
+        server.queue("shop/order", shards=6) as orders,
+    ):
         flow.stage("order", children="item")
         flow.stage("item")
         for name in names[:12]:
@@ -578,7 +666,11 @@ HOSTILE = {
 def test_payloads_are_shown_as_what_they_are(look: Look, plain: Queue, payload: bytes) -> None:
     name = plain.enqueue(payload).id
     shown = look().job("q", name).payload
-    assert (shown.kind, shown.text, shown.size, shown.cut) == (*HOSTILE[payload], len(payload), False)
+    assert (shown.kind, shown.text, shown.size, shown.cut) == (
+        *HOSTILE[payload],
+        len(payload),
+        False,
+    )
 
 
 def test_a_huge_payload_is_cut(look: Look, plain: Queue) -> None:
@@ -595,7 +687,8 @@ def test_payloads_by_the_codec_of_their_queue(look: Look, server: Server) -> Non
 
 
 def test_what_is_redacted_is_shown_nowhere(look: Look, plain: Queue) -> None:
-    """The hook gets the whole text of payload, headers, reason and result. If it fails, the text is not shown."""
+    """The hook gets the whole text of payload, headers, reason and result. If it fails, the text is
+    not shown."""
     secret = "s3cret"
     job = NewJob(b'{"key": "s3cret"}', id="a", headers={"h": secret})
     plain.enqueue_many([job])
@@ -638,9 +731,15 @@ def test_a_server_that_is_away_is_asked_once_by_all_viewers(look: Look) -> None:
 
 
 def test_many_waiting_jobs_cost_no_more(look: Look, plain: Queue, server: Server) -> None:
-    """The reading of a view is bounded. A page of a queue with 20,000 jobs takes about as long as with 200."""
+    """The reading of a view is bounded. A page of a queue with 20,000 jobs takes about as long as
+    with 200."""
     one = look()
-    views = one.overview, lambda: one.queue("q"), lambda: one.jobs("q", "waiting"), lambda: one.dead("q")
+    views = (
+        one.overview,
+        lambda: one.queue("q"),
+        lambda: one.jobs("q", "waiting"),
+        lambda: one.dead("q"),
+    )
     took: list[list[int]] = []
     for more in (200, 20_000):
         plain.enqueue_many([b"x"] * more)
@@ -661,8 +760,12 @@ def _took(server: Server, view: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("shards", [1, 2])
 def test_slots_of_limits(look: Look, server: Server, colour: str, shards: int) -> None:
     """The limits by each header are read, the fullest values first, and at most so many values."""
-    limits = [Limit(2, key=header, per_shard=shards > 1) for header in ("customer", "<b>", "tenant")]
-    with Queue(f"l{shards}-{colour}", url=server.url, fair="tenant", limits=limits, shards=shards) as queue:
+    limits = [
+        Limit(2, key=header, per_shard=shards > 1) for header in ("customer", "<b>", "tenant")
+    ]
+    with Queue(
+        f"l{shards}-{colour}", url=server.url, fair="tenant", limits=limits, shards=shards
+    ) as queue:
         customers = ["ada"] * 6 + ["bob"] * 4 + ["eve"]
         jobs = [(f"j{n}", {"tenant": f"t{n}", "customer": one}) for n, one in enumerate(customers)]
         queue.enqueue_many([NewJob(b"x", name, headers=headers) for name, headers in jobs])
@@ -683,19 +786,28 @@ def test_slots_of_a_value_with_its_own_limit(look: Look, server: Server, colour:
     limit = Limit(3, key="customer", each={"free": 1})
     with Queue(f"e-{colour}", url=server.url, fair="tenant", limits=limit) as queue:
         names = ["free"] * 2 + ["ada"] * 2
-        queue.enqueue_many([NewJob(b"x", headers={"tenant": "t", "customer": name}) for name in names])
+        queue.enqueue_many(
+            [NewJob(b"x", headers={"tenant": "t", "customer": name}) for name in names]
+        )
         assert len(queue.lease_many(9)) == 3
         (found,) = look().queue(queue.name).slots
         assert found.places == 3
-        assert found.values == (SlotView("ada", 2, waits=False), SlotView("free", 1, waits=True, places=1))
+        assert found.values == (
+            SlotView("ada", 2, waits=False),
+            SlotView("free", 1, waits=True, places=1),
+        )
         assert look().queue(queue.name).declared["each"] == "1 of customer free"
 
 
 def test_slots_of_many_values(look: Look, server: Server, colour: str) -> None:
     """The value for whose slot jobs wait is found among many."""
-    with Queue(f"m-{colour}", url=server.url, fair="tenant", limits=Limit(1, key="customer")) as queue:
+    with Queue(
+        f"m-{colour}", url=server.url, fair="tenant", limits=Limit(1, key="customer")
+    ) as queue:
         names = [f"c{n}" for n in range(220)] + ["z"] * 2
-        queue.enqueue_many([NewJob(b"x", headers={"tenant": "t", "customer": name}) for name in names])
+        queue.enqueue_many(
+            [NewJob(b"x", headers={"tenant": "t", "customer": name}) for name in names]
+        )
         assert len(queue.lease_many(300)) == 221
         (limit,) = look().queue(queue.name).slots
         assert (limit.more, len(limit.values)) == (True, 10)

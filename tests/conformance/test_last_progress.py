@@ -1,4 +1,5 @@
-"""The progress that a program sets right before it ends a lease by hand is kept, although it is sent once a second."""
+"""The progress that a program sets right before it ends a lease by hand is kept, although it is
+sent once a second."""
 
 from __future__ import annotations
 
@@ -62,7 +63,10 @@ def test_the_end_of_an_asynchronous_lease_notes_it(server: Server, how: str) -> 
 
 
 def test_the_end_of_a_lease_of_a_flow_notes_it(server: Server) -> None:
-    with Flow("shop", url=server.url) as flow, Queue("shop/pick", url=server.url, history=10) as queue:
+    with (
+        Flow("shop", url=server.url) as flow,
+        Queue("shop/pick", url=server.url, history=10) as queue,
+    ):
         flow.stage("pick")(print)
         flow.start(b"x", id="a")
         lease = queue.lease()

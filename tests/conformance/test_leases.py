@@ -1,4 +1,5 @@
-"""Leasing. The tests cover the number of jobs, their duration, the waiting and the returned values."""
+"""Leasing. The tests cover the number of jobs, their duration, the waiting and the returned
+values."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import bare
 from tests.support.steps import LONG, expire, key, leased, payloads, present
 
-# -- how many ----------------------------------------------------------------------------------------
+# -- how many --------------------------------------------------------------------------------------
 
 
 def test_lease_many(queue):
@@ -29,15 +30,21 @@ def test_lease_many(queue):
 
 
 def test_a_lease_may_be_as_long_as_any_duration(connect):
-    """Ten years are accepted as a lease of a queue, of a call or of a renewal. More is refused everywhere alike."""
+    """Ten years are accepted as a lease of a queue, of a call or of a renewal. More is refused
+    everywhere alike."""
     longest = 10 * 365 * 86400.0
     queue = connect(lease=longest)
     queue.enqueue_many([b"a", b"b"])
     leases = [queue.lease(), queue.lease(duration=longest)]
     assert [lease.renew() for lease in leases] == [True, True]
     assert leases[0].renew(longest)
-    for call, name in ((lambda t: connect(lease=t), "lease"), (lambda t: queue.lease(duration=t), "duration")):
-        with pytest.raises(ValueError, match=rf"^{name}=.*: give more than 0 and at most 3.1536e\+08 seconds$"):
+    for call, name in (
+        (lambda t: connect(lease=t), "lease"),
+        (lambda t: queue.lease(duration=t), "duration"),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"^{name}=.*: give more than 0 and at most 3.1536e\+08 seconds$"
+        ):
             call(longest + 1)
 
 
@@ -47,7 +54,8 @@ def test_a_lease_is_not_pickled(queue):
     lease = bare(queue.lease())
     for take in (pickle.dumps, copy):
         with pytest.raises(
-            TypeError, match=r"a (Async)?Lease is neither pickled nor copied: send its job, and settle it"
+            TypeError,
+            match=r"a (Async)?Lease is neither pickled nor copied: send its job, and settle it",
         ):
             take(lease)
     sent = pickle.loads(pickle.dumps(lease.job))
@@ -55,7 +63,8 @@ def test_a_lease_is_not_pickled(queue):
 
 
 def test_many_large_ones(queue):
-    """One script leases about 1 MiB. A call repeats it until it has enough jobs or there are no more."""
+    """One script leases about 1 MiB. A call repeats it until it has enough jobs or there are no
+    more."""
     payloads = [b"%02d" % i * 100_000 for i in range(24)]
     queue.enqueue_many(payloads)
     assert [lease.job.payload for lease in queue.lease_many(20)] == payloads[:20]
@@ -86,16 +95,19 @@ def test_front_before_new(queue):
 
 
 def test_what_a_lease_knows(connect):
-    """A lease knows its job, its token, and the name it was leased under, which is the client's own."""
+    """A lease knows its job, its token, and the name it was leased under, which is the client's
+    own."""
     one, two = connect(), connect()
     one.enqueue_many([b"x"] * 3)
     first, second, third = one.lease(), one.lease(), two.lease()
     assert first.worker == second.worker != third.worker
     assert (first.token, first.job.queue, first.job.headers) == (1, "q", {})
-    assert [state.worker for state in one.admin.running()] == [lease.worker for lease in (first, second, third)]
+    assert [state.worker for state in one.admin.running()] == [
+        lease.worker for lease in (first, second, third)
+    ]
 
 
-# -- for how long ------------------------------------------------------------------------------------
+# -- for how long ----------------------------------------------------------------------------------
 
 
 def test_durations(connect):
@@ -112,7 +124,8 @@ def test_durations(connect):
 
 
 def test_duration_of_the_queue(connect):
-    """A lease without a duration of its own lasts as long as the queue of the one who leased says."""
+    """A lease without a duration of its own lasts as long as the queue of the one who leased
+    says."""
     short, long = connect(lease=timedelta(milliseconds=1)), connect(lease=LONG)
     short.enqueue_many([b"long", b"short"])
     long.lease()
@@ -122,20 +135,26 @@ def test_duration_of_the_queue(connect):
 
 
 def test_a_lease_that_runs_out(connect):
-    """A job of a silent holder comes back to others by itself, once and with its attempt spent (M-7, H-5)."""
+    """A job of a silent holder comes back to others by itself, once and with its attempt spent
+    (M-7, H-5)."""
     silent, queue = connect(lease=0.05), connect()
     silent.enqueue_many([b"%d" % i for i in range(3)])
     held = silent.lease_many(3)
     got = []
     while len(got) < 3:
         got += queue.lease_many(3 - len(got), block=PATIENCE)
-    assert [(lease.job.payload, lease.job.attempt) for lease in got] == [(b"0", 2), (b"1", 2), (b"2", 2)]
+    assert [(lease.job.payload, lease.job.attempt) for lease in got] == [
+        (b"0", 2),
+        (b"1", 2),
+        (b"2", 2),
+    ]
     assert [lease.renew() for lease in held] == [False] * 3
     assert queue.lease() is None
 
 
 def test_others_are_left_alone(connect):
-    """Leases of other clients, and other leases of the same client, stay when some leases expire (W-18)."""
+    """Leases of other clients, and other leases of the same client, stay when some leases expire
+    (W-18)."""
     one, two = connect(), connect()
     one.enqueue_many([b"%d" % i for i in range(4)])
     one.lease()
@@ -163,11 +182,12 @@ def test_many_reapers(connect):
     assert {lease.job.attempt for lease in got} == {2}
 
 
-# -- renew -------------------------------------------------------------------------------------------
+# -- renew -----------------------------------------------------------------------------------------
 
 
 def test_renew(queue):
-    """A renewed lease starts again from now. The attempt, the token and the place of the job stay."""
+    """A renewed lease starts again from now. The attempt, the token and the place of the job
+    stay."""
     queue.enqueue_many([b"renewed", b"not", b"shortened"])
     leases = queue.lease_many(3, duration=0.2)
     assert leases[0].renew(LONG) is True
@@ -200,19 +220,25 @@ def test_renewals_are_seen(queue):
     until(lambda: lease.renew() and next(queue.admin.running()).since > before)
 
 
-# -- at most once ------------------------------------------------------------------------------------
+# -- at most once ----------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("order")
 def test_at_most_once(queue, client):
-    """The job is complete before it is handed out. It runs at most once and needs no settlement (M-6)."""
+    """The job is complete before it is handed out. It runs at most once and needs no settlement
+    (M-6)."""
     queue.enqueue_many([NewJob(b"%d" % i, id=str(i)) for i in range(5)])
-    leases = [queue.lease(at_most_once=True), *queue.lease_many(9, at_most_once=True, duration=LONG)]
+    leases = [
+        queue.lease(at_most_once=True),
+        *queue.lease_many(9, at_most_once=True, duration=LONG),
+    ]
     assert [(lease.job.id, lease.job.payload, lease.job.attempt) for lease in leases] == [
         (str(i), b"%d" % i, 1) for i in range(5)
     ]
     assert queue.counts() == Counts(enqueued=5, completed=5)
-    assert [(lease.complete(), lease.release(), lease.retry(), lease.renew()) for lease in leases] == [(False,) * 4] * 5
+    assert [
+        (lease.complete(), lease.release(), lease.retry(), lease.renew()) for lease in leases
+    ] == [(False,) * 4] * 5
     assert queue.lease(at_most_once=True) is None
     assert client.xlen(key("jobs")) == 0
     assert not client.exists(key("ids"), key("leases"), key("released"))
@@ -226,12 +252,13 @@ def test_at_most_once_after_a_release(queue):
     assert queue.counts() == Counts(enqueued=1, completed=1)
 
 
-# -- waiting -----------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block", [0, 0.0, 0.0001, 0.2, timedelta(milliseconds=50)])
 def test_waiting_in_vain(queue, block):
-    """Without a job the call returns None in time. A time below a millisecond does not mean for ever (M-8)."""
+    """Without a job the call returns None in time. A time below a millisecond does not mean for
+    ever (M-8)."""
     began = time.monotonic()
     assert queue.lease(block) is None
     assert queue.lease_many(5, block=block) == []
@@ -241,7 +268,8 @@ def test_waiting_in_vain(queue, block):
 
 @pytest.mark.differs("keys")
 def test_ghosts_do_not_end_the_waiting(queue, client):
-    """Entries that were removed by hand are skipped, and the call waits to the end of its time (M-11)."""
+    """Entries that were removed by hand are skipped, and the call waits to the end of its time
+    (M-11)."""
     queue.enqueue_many([b"x"] * 4)
     released, held, *_ = queue.lease_many(3, duration=0.001)
     released.release()
@@ -279,7 +307,9 @@ RETURNS = {
 }
 
 
-@pytest.mark.parametrize(("arrival", "block"), [*((name, PATIENCE) for name in ARRIVALS), ("enqueue", None)])
+@pytest.mark.parametrize(
+    ("arrival", "block"), [*((name, PATIENCE) for name in ARRIVALS), ("enqueue", None)]
+)
 def test_waiting_for_a_job(queue, meanwhile, arrival, block):
     """A waiting call gets a job that is enqueued meanwhile, also if it waits for ever (M-8)."""
     assert queue.lease() is None
@@ -304,7 +334,8 @@ def test_waiting_for_a_job_that_comes_back(connect, meanwhile, back):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("back", ["enqueue", *RETURNS])
 def test_woken(server, client, meanwhile, back):
-    """A job that can be leased ends the blocked read itself. The caller does not wait for its next look."""
+    """A job that can be leased ends the blocked read itself. The caller does not wait for its next
+    look."""
     with server.queue("q") as other, server.client(socket_timeout=None) as reader:
         other.enqueue(b"x")
         held = other.lease()
@@ -316,7 +347,8 @@ def test_woken(server, client, meanwhile, back):
 
         meanwhile(act)
         assert reader.execute_command(*other.ops.wait(2 * PATIENCE))
-        assert other.lease(block=PATIENCE).job.payload == b"x"  # a delay rings too, so that who waits learns of it
+        # a delay rings too, so that who waits learns of it
+        assert other.lease(block=PATIENCE).job.payload == b"x"
 
 
 def test_deleted_under_a_reader(queue, meanwhile):
@@ -345,7 +377,7 @@ def test_flushed_under_a_reader(queue, client, meanwhile):
     assert present(queue) == {"leased": 1}
 
 
-# -- several clients ---------------------------------------------------------------------------------
+# -- several clients -------------------------------------------------------------------------------
 
 
 def test_four_workers(connect):
@@ -370,7 +402,8 @@ def test_four_workers(connect):
 
 
 def test_never_a_false_empty(connect):
-    """Waiting and leased are counted at one instant. No job is counted twice or missed while jobs move (M-12)."""
+    """Waiting and leased are counted at one instant. No job is counted twice or missed while jobs
+    move (M-12)."""
     queue, over = connect(), threading.Event()
     queue.enqueue_many([b"x"] * 5)
 

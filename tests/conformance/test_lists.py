@@ -1,4 +1,5 @@
-"""Lists of jobs in `headrace.inspect`. The selected jobs are shown in order, and the reading is bounded."""
+"""Lists of jobs in `headrace.inspect`. The selected jobs are shown in order, and the reading is
+bounded."""
 
 from __future__ import annotations
 
@@ -58,16 +59,21 @@ def mails(number: int) -> list[NewJob[bytes]]:
 
 
 def test_a_choice_in_every_state(look: Look, queue: Queue) -> None:
-    """Kind, header, and texts of payload and reason select jobs together, with any size of pages."""
+    """Kind, header, and texts of payload and reason select jobs together, with any size of
+    pages."""
     queue.enqueue_many(mails(60))
     one = look()
     assert listed(one, "waiting", kind="mail", header="tenant=ada", limit=3) == listed(
         one, "waiting", kind="mail", header="tenant=ada"
     )
-    assert sorted(listed(one, "waiting", kind="mail", header="tenant=ada")) == [f"i{i:04}" for i in range(0, 60, 6)]
+    assert sorted(listed(one, "waiting", kind="mail", header="tenant=ada")) == [
+        f"i{i:04}" for i in range(0, 60, 6)
+    ]
     assert listed(one, "waiting", payload='"order": 17') == ["i0017"]
     assert listed(one, "waiting", payload='{ "order": 17 }') == ["i0017"]
-    assert listed(one, "waiting", header="tenant=nobody") == listed(one, "waiting", reason="x") == []
+    assert (
+        listed(one, "waiting", header="tenant=nobody") == listed(one, "waiting", reason="x") == []
+    )
     leases = queue.lease_many(60)
     assert sorted(listed(one, "running", kind="sms")) == [f"i{i:04}" for i in range(1, 60, 2)]
     for lease in leases:
@@ -79,8 +85,12 @@ def test_a_choice_in_every_state(look: Look, queue: Queue) -> None:
         else:
             lease.complete()
     assert listed(one, "delayed", reason="late 7") == ["i0007"]
-    assert sorted(listed(one, "dead", reason="broken", kind="mail", limit=2)) == [f"i{i:04}" for i in range(20, 40, 2)]
-    assert sorted(listed(one, "ended", end="completed", kind="sms")) == [f"i{i:04}" for i in range(41, 60, 2)]
+    assert sorted(listed(one, "dead", reason="broken", kind="mail", limit=2)) == [
+        f"i{i:04}" for i in range(20, 40, 2)
+    ]
+    assert sorted(listed(one, "ended", end="completed", kind="sms")) == [
+        f"i{i:04}" for i in range(41, 60, 2)
+    ]
     assert sorted(listed(one, "ended", end="dead", payload='"order": 39')) == ["i0039"]
 
 
@@ -107,7 +117,10 @@ def test_order_and_time(look: Look, queue: Queue, state: str) -> None:
     for order in ("oldest", "newest"):
         assert set(listed(one, state, order=order, since=cut)) == after
         assert set(listed(one, state, order=order, until=cut, limit=9)) == before
-        assert set(listed(one, state, order=order, since=cut, until=datetime.fromtimestamp(cut, UTC))) == after & before
+        assert (
+            set(listed(one, state, order=order, since=cut, until=datetime.fromtimestamp(cut, UTC)))
+            == after & before
+        )
         assert listed(one, state, order=order, since=time.time() + LONG) == []
     assert one.jobs("q", state, since=cut, limit=200).looked == len(after)
     assert one.jobs("q", state, until=cut, order="newest", limit=200).looked == len(before)
@@ -118,15 +131,21 @@ def test_time_of_jobs_that_have_not_ended(look: Look, queue: Queue) -> None:
     queue.enqueue_many(mails(5))
     at = look().jobs("q", "waiting").jobs[0].enqueued_at
     assert len(listed(look(), "waiting", since=at - 60)) == 5
-    assert listed(look(), "waiting", since=at + 60) == listed(look(), "waiting", until=at - 60) == []
+    assert (
+        listed(look(), "waiting", since=at + 60) == listed(look(), "waiting", until=at - 60) == []
+    )
 
 
 @pytest.mark.slow
 def test_a_search_is_bounded(look: Look, queue: Queue) -> None:
-    """The search is bounded in jobs and bytes. It then tells how many jobs it read, and where it goes on."""
+    """The search is bounded in jobs and bytes. It then tells how many jobs it read, and where it
+    goes on."""
     number = LOOKED_AT_MOST + 500
     queue.enqueue_many(
-        [NewJob(b"x", id=f"i{i}", headers={"kind": "rare" if i == number - 1 else "usual"}) for i in range(number)]
+        [
+            NewJob(b"x", id=f"i{i}", headers={"kind": "rare" if i == number - 1 else "usual"})
+            for i in range(number)
+        ]
     )
     one = look()
     first = one.jobs("q", "waiting", kind="rare")
@@ -150,19 +169,30 @@ def test_redacted_texts_are_not_found(look: Look, queue: Queue) -> None:
             {"kind": "s3cret"}, {"header": "token=s3cret"}, {"payload": "s3cret"}, {"reason": "s3cret"},
         ):  # fmt: skip
             assert listed(one, state, **choice) == []
-        for choice in ({"kind": "***"}, {"header": "token=***"}, {"payload": "***"}, {"reason": "bad *"}):
+        for choice in (
+            {"kind": "***"},
+            {"header": "token=***"},
+            {"payload": "***"},
+            {"reason": "bad *"},
+        ):
             assert listed(one, state, **choice) == ["a"]
     assert [kind.kind for kind in one.kinds("q").kinds] == ["***"]
 
 
 def test_wait_duration_and_end(look: Look, queue: Queue) -> None:
-    """The times are shown if they are known. A running job has its delivery, and an ended one its history."""
+    """The times are shown if they are known. A running job has its delivery, and an ended one its
+    history."""
     one = look()
     queue.enqueue(b"x", id="a", headers={"kind": "mail"})
     queue.enqueue(b"x", id="late", delay=LONG)
     time.sleep(0.05)
     (waiting,) = one.jobs("q", "waiting").jobs
-    assert (waiting.kind, waiting.wait, waiting.duration, waiting.finished) == ("mail", None, None, None)
+    assert (waiting.kind, waiting.wait, waiting.duration, waiting.finished) == (
+        "mail",
+        None,
+        None,
+        None,
+    )
     lease = queue.lease()
     time.sleep(0.05)
     for running in (one.jobs("q", "running").jobs[0], one.job("q", "a")):
@@ -190,14 +220,19 @@ def test_a_death_without_a_history(look: Look, server: Server) -> None:
 
 
 def test_kinds(look: Look, queue: Queue, server: Server) -> None:
-    """Kinds have their number, failures, and percentiles of run and wait, the most frequent first."""
+    """Kinds have their number, failures, and percentiles of run and wait, the most frequent
+    first."""
     queue.enqueue_many([*mails(40), NewJob(b"x", id="bare"), NewJob(b"x", id="cancelled")])
     queue.cancel("cancelled")
     leases = queue.lease_many(50)
     time.sleep(0.03)
     for lease in leases:
         number = lease.job.id[1:]
-        assert lease.dead_letter("why") if number.isdigit() and int(number) % 4 == 1 else lease.complete()
+        assert (
+            lease.dead_letter("why")
+            if number.isdigit() and int(number) % 4 == 1
+            else lease.complete()
+        )
     page = look().kinds("q")
     assert (page.kept, page.seen) == (True, 41)
     assert [(one.kind, one.number, one.dead, one.failing) for one in page.kinds] == [
@@ -230,6 +265,8 @@ def test_kinds(look: Look, queue: Queue, server: Server) -> None:
         ("dead", {"since": "now"}, "seconds or datetimes"),
     ],
 )
-def test_bad_choices_are_refused(look: Look, state: str, choice: dict[str, Any], match: str) -> None:
+def test_bad_choices_are_refused(
+    look: Look, state: str, choice: dict[str, Any], match: str
+) -> None:
     with pytest.raises((ValueError, TypeError), match=match):
         look(url="redis://localhost:1").jobs("q", state, **choice)

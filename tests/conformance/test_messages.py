@@ -94,7 +94,9 @@ def test_no_error_of_a_url_has_its_password() -> None:
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("stderr", ["closed", "unread", "full"])
-def test_work_goes_on_without_standard_error(newest: Server, queue: Queue, tmp_path: Path, stderr: str) -> None:
+def test_work_goes_on_without_standard_error(
+    newest: Server, queue: Queue, tmp_path: Path, stderr: str
+) -> None:
     """A line that can't be logged is dropped. The status is the status of the work."""
     if stderr == "full" and not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
@@ -138,4 +140,8 @@ DirectoryStore(sys.argv[2]).put("key", b"x")
 """
     made, shared = tmp_path / "made", tmp_path / "shared"
     subprocess.run([sys.executable, "-c", code, made, shared], check=True, timeout=PATIENCE)
-    assert [one.stat().st_mode & 0o777 for one in (made, made / "key", shared / "key")] == [0o700, 0o600, 0o660]
+    assert [one.stat().st_mode & 0o777 for one in (made, made / "key", shared / "key")] == [
+        0o700,
+        0o600,
+        0o660,
+    ]

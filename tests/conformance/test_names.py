@@ -1,4 +1,5 @@
-"""Names may have spaces, brackets, quotes and any letters. Each verb and view takes them unchanged."""
+"""Names may have spaces, brackets, quotes and any letters. Each verb and view takes them
+unchanged."""
 
 from __future__ import annotations
 
@@ -43,7 +44,10 @@ def test_schedules(connect: Any, newest: Server, name: str) -> None:
     assert {one.name: one.every for one in queue.admin.schedules()} == {name: 90.0, "other": 60.0}
     first = queue.admin.run_schedule(name)
     assert queue.admin.pause_schedule(name)
-    assert {one.name: (one.paused, one.last_id) for one in queue.admin.schedules()}[name] == (True, first)
+    assert {one.name: (one.paused, one.last_id) for one in queue.admin.schedules()}[name] == (
+        True,
+        first,
+    )
     assert queue.admin.resume_schedule(name)
     assert queue.admin.unschedule(name)
     assert [one.name for one in queue.admin.schedules()] == ["other"]
@@ -56,7 +60,11 @@ def test_a_schedule_by_its_name(connect: Any, server: Server, name: str) -> None
     with Inspector(url=server.url) as inspector:
         found = inspector.schedule("q", name)
         assert found is not None
-        assert (found.schedule.name, found.schedule.every, dict(found.headers)) == (name, 60.0, {"a": "b"})
+        assert (found.schedule.name, found.schedule.every, dict(found.headers)) == (
+            name,
+            60.0,
+            {"a": "b"},
+        )
         assert inspector.schedule("q", name + "x") is None
 
 
@@ -88,11 +96,15 @@ def test_jobs_by_their_ids(connect: Any, name: str) -> None:
 @pytest.mark.differs("parts")
 @named
 def test_tenants_and_their_slots(connect: Any, server: Server, name: str) -> None:
-    queue = connect(fair="org/user", limits=[Limit(2, key="user"), Limit(9)], weights={(name, name): 2.0})
+    queue = connect(
+        fair="org/user", limits=[Limit(2, key="user"), Limit(9)], weights={(name, name): 2.0}
+    )
     queue.enqueue_many([NewJob(b"x", headers={"org": name, "user": name})] * 5)
     queue.enqueue_many([NewJob(b"y", headers={"org": "other", "user": f"{name} more"})] * 2)
     assert sorted(lease.job.payload for lease in queue.lease_many(9)) == [b"x", b"x", b"y", b"y"]
-    found = {share.value: (share.running, share.waiting, share.weight) for share in queue.admin.shares()}
+    found = {
+        share.value: (share.running, share.waiting, share.weight) for share in queue.admin.shares()
+    }
     assert found == {(name, name): (2, 3, 2.0), ("other", f"{name} more"): (2, 0, 1.0)}
     with Inspector(url=server.url) as inspector:
         (limit,) = [one for one in inspector.queue("q").slots if one.key == "user"]
@@ -109,7 +121,9 @@ def test_headers_by_which_a_queue_tells_jobs_apart(connect: Any, name: str) -> N
     if "/" in name:
         pytest.skip("a path has two headers, which a slash divides")
     queue = connect(fair=name, limits=Limit(1, key=name), rate=Rate(5, per=600, key=name))
-    queue.enqueue_many([NewJob(b"x", headers={name: "a"})] * 2 + [NewJob(b"y", headers={name: "b"})])
+    queue.enqueue_many(
+        [NewJob(b"x", headers={name: "a"})] * 2 + [NewJob(b"y", headers={name: "b"})]
+    )
     assert {lease.job.payload for lease in queue.lease_many(9)} == {b"x", b"y"}
     assert {share.value: share.waiting for share in queue.admin.shares()} == {("a",): 1, ("b",): 0}
 
@@ -118,7 +132,9 @@ def test_headers_by_which_a_queue_tells_jobs_apart(connect: Any, name: str) -> N
 @named
 def test_keys_of_an_order(connect: Any, name: str) -> None:
     queue = connect(ordered=True)
-    queue.enqueue_many([NewJob(b"1", key=name), NewJob(b"2", key=name), NewJob(b"3", key=f"{name} more")])
+    queue.enqueue_many(
+        [NewJob(b"1", key=name), NewJob(b"2", key=name), NewJob(b"3", key=f"{name} more")]
+    )
     first, other = queue.lease_many(9)
     assert (first.job.payload, other.job.payload) == (b"1", b"3")
     assert first.complete()
@@ -130,7 +146,10 @@ def test_keys_of_an_order(connect: Any, name: str) -> None:
 @named
 def test_values_of_a_rate(connect: Any, name: str) -> None:
     queue = connect(rate=Rate(1, per=600, key="user"))
-    queue.enqueue_many([NewJob(b"x", headers={"user": name})] * 2 + [NewJob(b"y", headers={"user": f"{name} more"})])
+    queue.enqueue_many(
+        [NewJob(b"x", headers={"user": name})] * 2
+        + [NewJob(b"y", headers={"user": f"{name} more"})]
+    )
     assert sorted(lease.job.payload for lease in queue.lease_many(9)) == [b"x", b"y"]
 
 

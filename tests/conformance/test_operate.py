@@ -17,7 +17,7 @@ from tests.support.steps import LONG, key, leased, payloads, present, promote, s
 MANY = 450  # more than two pages
 
 
-# -- pause ---------------------------------------------------------------------------------------------
+# -- pause -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
@@ -27,7 +27,12 @@ def test_nothing_is_handed_out_while_paused(queue, client):
     parked, running = queue.lease_many(2)
     parked.release()
     queue.enqueue(b"late", delay=0.05)
-    assert [queue.admin.paused(), queue.admin.pause(), queue.admin.paused(), queue.admin.pause()] == [
+    assert [
+        queue.admin.paused(),
+        queue.admin.pause(),
+        queue.admin.paused(),
+        queue.admin.pause(),
+    ] == [
         False,
         True,
         True,
@@ -41,8 +46,17 @@ def test_nothing_is_handed_out_while_paused(queue, client):
     assert present(queue) == {"parked": 1, "leased": 1, "waiting": 3}
     assert running.complete()
     assert client.xpending(key("jobs"), "workers")["pending"] == 1  # no blocked read was given one
-    assert [queue.admin.resume(), queue.admin.paused(), queue.admin.resume()] == [True, False, False]
-    assert [lease.job.payload for lease in queue.lease_many(10)] == [b"parked", b"waiting", b"late", b"new"]
+    assert [queue.admin.resume(), queue.admin.paused(), queue.admin.resume()] == [
+        True,
+        False,
+        False,
+    ]
+    assert [lease.job.payload for lease in queue.lease_many(10)] == [
+        b"parked",
+        b"waiting",
+        b"late",
+        b"new",
+    ]
 
 
 @pytest.mark.differs("blocked")
@@ -77,7 +91,8 @@ def test_everybody_who_waits_is_woken(newest_connect, newest):
 
 
 def test_a_pause_lasts(queue, connect, client):
-    """The server keeps the pause, so other clients see it. Only `resume` and `delete` end it. Other queues go on."""
+    """The server keeps the pause, so other clients see it. Only `resume` and `delete` end it. Other
+    queues go on."""
     queue.admin.pause()
     queue.enqueue(b"x")
     queue.admin.purge()
@@ -107,7 +122,7 @@ def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
     assert queue.lease().job.attempt == 2
 
 
-# -- drain ---------------------------------------------------------------------------------------------
+# -- drain -----------------------------------------------------------------------------------------
 
 
 def test_drain(queue, server):
@@ -131,13 +146,13 @@ def test_drain(queue, server):
     assert present(queue) == {"dead": 1}
 
 
-# -- move ----------------------------------------------------------------------------------------------
+# -- move ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("order")
 def test_move_everything_that_waits(connect):
-    """Jobs move in order with ids, headers, attempts and times. Leased and dead jobs stay. The counts of both queues
-    add up.
+    """Jobs move in order with ids, headers, attempts and times. Leased and dead jobs stay. The
+    counts of both queues add up.
     """
     source, target = connect("g/a"), connect("g/b")
     target.enqueue(b"first")
@@ -148,7 +163,9 @@ def test_move_everything_that_waits(connect):
     source.enqueue(b"late", id="l", delay=LONG)
     running = source.lease_many(1)
     parked.release()
-    before = {state.job.payload: state.job for state in [*source.admin.waiting(), *source.admin.delayed()]}
+    before = {
+        state.job.payload: state.job for state in [*source.admin.waiting(), *source.admin.delayed()]
+    }
     assert source.admin.move("g/b") == 3
     assert present(source) == {"leased": 1, "dead": 1}
     assert present(target) == {"waiting": 3, "delayed": 1}
@@ -185,19 +202,29 @@ def test_attempts_move_along(connect):
 
 @pytest.mark.differs("order")
 def test_move_some(connect):
-    """Jobs with the given ids move, wherever they wait. Other jobs stay, and unknown ids are ignored."""
+    """Jobs with the given ids move, wherever they wait. Other jobs stay, and unknown ids are
+    ignored."""
     source, target = connect("g/a"), connect("g/b")
     plain = source.enqueue(b"plain").id
     parked = source.lease()
-    source.enqueue_many([NewJob(b"a", id="a"), NewJob(b"b", id="b"), NewJob(b"c", id="c", delay=LONG)])
+    source.enqueue_many(
+        [NewJob(b"a", id="a"), NewJob(b"b", id="b"), NewJob(b"c", id="c", delay=LONG)]
+    )
     parked.release()
     held = source.lease_many(2)[1]
     assert held.job.id == "a"
     source.enqueue(b"d", id="d")
     assert source.admin.move("g/b", "d", "nobody", "c", "a", "9-9", "d") == 2
     assert source.admin.move("g/b", plain) == 0  # leased
-    assert {state.job.id for state in [*target.admin.waiting(), *target.admin.delayed()]} == {"c", "d"}
-    assert {state.job.id for state in [*source.admin.waiting(), *source.admin.running()]} == {plain, "a", "b"}
+    assert {state.job.id for state in [*target.admin.waiting(), *target.admin.delayed()]} == {
+        "c",
+        "d",
+    }
+    assert {state.job.id for state in [*source.admin.waiting(), *source.admin.running()]} == {
+        plain,
+        "a",
+        "b",
+    }
     assert held.release()
     assert source.admin.move("g/b", "a") == 1
     assert target.counts().lost == source.counts().lost == 0
@@ -215,7 +242,8 @@ def test_an_id_that_is_taken_there_stays(connect):
 
 @pytest.mark.slow
 def test_move_many(newest_connect):
-    """Parked, waiting and delayed jobs move page by page and in order. Some jobs between them stay."""
+    """Parked, waiting and delayed jobs move page by page and in order. Some jobs between them
+    stay."""
     source, target = newest_connect("g/a"), newest_connect("g/b")
     target.enqueue_many([NewJob(b"x", id=f"taken-{number}") for number in range(MANY)])
     source.enqueue_many([b"parked %d" % number for number in range(MANY)])
@@ -223,12 +251,19 @@ def test_move_many(newest_connect):
         lease.release()
     for number in range(MANY):
         source.enqueue_many([NewJob(b"x", id=f"taken-{number}"), b"new %d" % number])
-    source.enqueue_many([NewJob(b"late", id=f"l{number}", delay=LONG + number) for number in range(MANY)])
+    source.enqueue_many(
+        [NewJob(b"late", id=f"l{number}", delay=LONG + number) for number in range(MANY)]
+    )
     assert source.admin.move("g/b") == 3 * MANY
     assert present(source) == {"waiting": MANY}
     moved = payloads(target.admin.waiting())[MANY:]
-    assert moved == [*(b"parked %d" % n for n in range(MANY)), *(b"new %d" % n for n in range(MANY))]
-    assert [state.job.id for state in target.admin.delayed()] == [f"l{number}" for number in range(MANY)]
+    assert moved == [
+        *(b"parked %d" % n for n in range(MANY)),
+        *(b"new %d" % n for n in range(MANY)),
+    ]
+    assert [state.job.id for state in target.admin.delayed()] == [
+        f"l{number}" for number in range(MANY)
+    ]
     ids = [f"l{number}" for number in range(MANY)]
     assert target.admin.move("g/c", *ids) == MANY
     assert newest_connect("g/c").counts().delayed == MANY
@@ -237,12 +272,15 @@ def test_move_many(newest_connect):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("fenced", [False, True])
 def test_an_id_that_is_the_name_of_its_own_entry_ends_with_its_job(connect, client, server, fenced):
-    """A job without an id is enqueued and moved within a millisecond. Its new entry ID equals its id."""
+    """A job without an id is enqueued and moved within a millisecond. Its new entry ID equals its
+    id."""
     source, target = connect("g/a"), connect("g/b")
 
     def met() -> bool:
         with server.queue("g/a") as queue:  # in one round trip
-            queue._executor.run_all([queue.ops.enqueue([b"x"]), queue.ops.move("g/b", "new:0 -", [])])
+            queue._executor.run_all(
+                [queue.ops.enqueue([b"x"]), queue.ops.move("g/b", "new:0 -", [])]
+            )
         if any(fields[b"id"] == entry for entry, fields in client.xrange(key("jobs", "g/b"))):
             return True
         source.admin.purge()
@@ -274,7 +312,8 @@ def test_a_moved_job_wakes_who_waits_there(connect, server):
 
 
 def test_move_to_another_group(newest_connect):
-    """On one primary a job can move to any queue. The record of the call is in the slot of the source."""
+    """On one primary a job can move to any queue. The record of the call is in the slot of the
+    source."""
     source, target = newest_connect("g/a"), newest_connect("h/b")
     source.enqueue_many([NewJob(b"x", id="x"), NewJob(b"late", id="l", delay=LONG), b"y"])
     assert source.admin.move("h/b", "x") == 1
@@ -290,11 +329,16 @@ def test_move_to_another_group_on_a_cluster(newest, colour):
     with Server(newest.binary, extra=["--cluster-enabled", "yes"]) as server:
         with server.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-            until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "its slots")
+            until(
+                lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"),
+                "its slots",
+            )
         connect = Connect(colour, server)
         source = connect("g/a")
         source.enqueue(b"x")
-        with pytest.raises(ConfigurationError, match="one script reaches one group only, and none was moved"):
+        with pytest.raises(
+            ConfigurationError, match="one script reaches one group only, and none was moved"
+        ):
             source.admin.move("h/b")
         assert present(source) == {"waiting": 1}
         assert source.admin.move("g/b") == 1
@@ -317,12 +361,13 @@ def test_bad_ids(newest_connect, ids):
             verb()
 
 
-# -- expire --------------------------------------------------------------------------------------------
+# -- expire ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("order")
 def test_all_leases_expire(queue, connect):
-    """Expired jobs go to the front, oldest first, with the attempt spent. Settlements of their holders return False."""
+    """Expired jobs go to the front, oldest first, with the attempt spent. Settlements of their
+    holders return False."""
     ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 3)]
     first = queue.lease_many(2, duration=LONG)
     second = connect().lease()
@@ -330,7 +375,9 @@ def test_all_leases_expire(queue, connect):
     assert queue.admin.expire() == 3
     assert queue.admin.expire() == 0
     assert present(queue) == {"parked": 3, "waiting": 1}
-    assert not any([first[0].release(), first[1].renew(), second.retry(), first[0].complete(fenced=True)])
+    assert not any(
+        [first[0].release(), first[1].renew(), second.retry(), first[0].complete(fenced=True)]
+    )
     again = queue.lease_many(4)
     assert [lease.job.id for lease in again[:3]] == ids
     assert [lease.job.attempt for lease in again] == [2, 2, 2, 1]
@@ -358,13 +405,13 @@ def test_more_leases_than_a_page(newest_connect):
     assert present(queue) == {"parked": 1100}
 
 
-# -- fail_worker ---------------------------------------------------------------------------------------
+# -- fail_worker -----------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("parts")
 def test_a_worker_is_failed(connect):
-    """Its jobs go to the front, oldest first, with the attempts spent. Other workers keep theirs. It may register
-    again.
+    """Its jobs go to the front, oldest first, with the attempts spent. Other workers keep theirs.
+    It may register again.
     """
     failed, other = connect(), connect()
     failed.enqueue_many([b"a", b"b", b"c"])
@@ -375,7 +422,10 @@ def test_a_worker_is_failed(connect):
     assert present(other) == {"parked": 2, "leased": 1}
     assert not held[0].complete(fenced=True)
     assert not held[1].renew()
-    assert [(lease.job.payload, lease.job.attempt) for lease in failed.lease_many(3)] == [(b"a", 2), (b"b", 2)]
+    assert [(lease.job.payload, lease.job.attempt) for lease in failed.lease_many(3)] == [
+        (b"a", 2),
+        (b"b", 2),
+    ]
 
 
 @pytest.mark.differs("keys")
@@ -387,7 +437,9 @@ def test_a_foreign_consumer_is_failed(queue, client):
     assert queue.admin.fail_worker("nobody") == 0
     assert queue.admin.fail_worker("foreign") == 1
     assert present(queue) == {"parked": 1, "waiting": 1}
-    assert "foreign" not in {row["name"].decode() for row in client.xinfo_consumers(key("jobs"), "workers")}
+    assert "foreign" not in {
+        row["name"].decode() for row in client.xinfo_consumers(key("jobs"), "workers")
+    }
 
 
 def test_a_worker_with_more_than_a_page(newest_connect):
@@ -408,5 +460,10 @@ def test_who_is_no_worker(newest_connect, name):
 
 def test_a_queue_that_nobody_has_used(queue):
     admin = queue.admin
-    assert [admin.expire(), admin.expire("x"), admin.fail_worker("w"), admin.move("q/to")] == [0, 0, 0, 0]
+    assert [admin.expire(), admin.expire("x"), admin.fail_worker("w"), admin.move("q/to")] == [
+        0,
+        0,
+        0,
+        0,
+    ]
     assert not admin.paused()

@@ -21,7 +21,9 @@ def queue(connect: Any) -> Any:
 
 def of(*keys: str, times: int = 1) -> list[NewJob[bytes]]:
     """Return jobs with names of their key and number."""
-    return [NewJob(f"{key}{n}".encode(), key=key, id=f"{key}{n}") for n in range(times) for key in keys]
+    return [
+        NewJob(f"{key}{n}".encode(), key=key, id=f"{key}{n}") for n in range(times) for key in keys
+    ]
 
 
 def names(leases: Any) -> list[str]:
@@ -119,7 +121,9 @@ def test_attempts_end_and_the_next_follows(connect: Any) -> None:
         lease = queue.lease()
         assert (lease.job.id, lease.job.attempt) == ("a0", attempt)
         assert lease.retry(reason=f"no {attempt}")
-    assert [(one.job.id, one.reason, one.job.attempt) for one in queue.admin.dead()] == [("a0", "no 2", 2)]
+    assert [(one.job.id, one.reason, one.job.attempt) for one in queue.admin.dead()] == [
+        ("a0", "no 2", 2)
+    ]
     assert queue.lease().job.id == "a1"
 
 
@@ -177,8 +181,12 @@ def test_a_job_that_stays_in_its_place_keeps_its_attempts(connect: Any, delay: f
     assert reasons(queue.find("a1")) == []
 
 
-@pytest.mark.parametrize("how", ["complete", "cancel", "cancel_payload", "dead_letter", "last attempt", "bury"])
-def test_a_job_that_ends_has_the_attempts_that_it_had_in_its_place(connect: Any, client: redis.Redis, how: str) -> None:
+@pytest.mark.parametrize(
+    "how", ["complete", "cancel", "cancel_payload", "dead_letter", "last attempt", "bury"]
+)
+def test_a_job_that_ends_has_the_attempts_that_it_had_in_its_place(
+    connect: Any, client: redis.Redis, how: str
+) -> None:
     queue = connect(ordered=True, history=10, max_attempts=2 if how == "bury" else 3)
     before = NO[:1] if how == "bury" else NO
     retried(queue, len(before))
@@ -194,7 +202,11 @@ def test_a_job_that_ends_has_the_attempts_that_it_had_in_its_place(connect: Any,
             assert queue.admin.expire() == 1
             assert queue.lease().complete()
         else:
-            assert lease.dead_letter(ValueError("no 3")) if how == "dead_letter" else lease.retry(0, ValueError("no 3"))
+            assert (
+                lease.dead_letter(ValueError("no 3"))
+                if how == "dead_letter"
+                else lease.retry(0, ValueError("no 3"))
+            )
             after = ["ValueError: no 3"]
     (state,) = [one for one in queue.admin.ended() if one.job.id == "a0"]
     assert reasons(state) == reasons(queue.find("a0")) == before + after
@@ -208,7 +220,9 @@ def test_a_job_that_ends_has_the_attempts_that_it_had_in_its_place(connect: Any,
 
 
 @pytest.mark.parametrize("how", ["move", "redrive", "reschedule", "repair", "release"])
-def test_a_job_keeps_its_attempts_however_it_goes_on(connect: Any, client: redis.Redis, how: str) -> None:
+def test_a_job_keeps_its_attempts_however_it_goes_on(
+    connect: Any, client: redis.Redis, how: str
+) -> None:
     queue = connect("g/a", ordered=True, history=10)
     before = NO
     if how == "reschedule":
@@ -245,7 +259,9 @@ def test_a_job_keeps_its_attempts_however_it_goes_on(connect: Any, client: redis
 
 
 @pytest.mark.parametrize("release_key", [False, True])
-def test_a_run_that_sleeps_keeps_the_attempts_that_it_had(server: Server, release_key: bool) -> None:
+def test_a_run_that_sleeps_keeps_the_attempts_that_it_had(
+    server: Server, release_key: bool
+) -> None:
     """The attempts stay even if the run gives up its turn meanwhile."""
     with server.queue("q", ordered=True, history=10) as queue:
         retried(queue, 2)
@@ -264,7 +280,9 @@ def test_a_run_that_sleeps_keeps_the_attempts_that_it_had(server: Server, releas
         assert reasons(queue.find("a0"))[:2] == NO
 
 
-def test_attempts_in_place_leave_with_jobs_that_are_purged(connect: Any, client: redis.Redis) -> None:
+def test_attempts_in_place_leave_with_jobs_that_are_purged(
+    connect: Any, client: redis.Redis
+) -> None:
     queue = connect(ordered=True, history=10)
     retried(queue, 2)
     assert queue.admin.purge() == 2
@@ -294,7 +312,9 @@ def test_repair_forgets_attempts_of_what_is_gone(connect: Any, client: redis.Red
 
 @pytest.mark.differs("keys", "XDEL")
 @pytest.mark.parametrize("how", ["cancel", "cancel_payload", "dead_letter", "move", "XDEL"])
-def test_the_turn_is_passed_on_however_a_job_leaves(connect: Any, client: redis.Redis, how: str) -> None:
+def test_the_turn_is_passed_on_however_a_job_leaves(
+    connect: Any, client: redis.Redis, how: str
+) -> None:
     queue = connect("g/a", ordered=True)
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
@@ -363,7 +383,9 @@ def test_a_redriven_job_goes_to_the_end_of_its_key(queue: Any) -> None:
 
 
 @pytest.mark.differs("keys")
-def test_a_blocked_reader_is_woken_as_a_turn_is_passed_on(connect: Any, client: redis.Redis) -> None:
+def test_a_blocked_reader_is_woken_as_a_turn_is_passed_on(
+    connect: Any, client: redis.Redis
+) -> None:
     """A token wakes the reader, because the stream gets no new entry."""
     queue = connect(ordered=True)
     queue.enqueue_many(of("a", times=2))
@@ -405,11 +427,16 @@ def test_a_call_looks_at_a_bounded_number_of_jobs(connect: Any, client: redis.Re
     assert [claim.job.id for claim in grant.claims] == ["b0"]
     assert 7 <= calls <= 9
     summary = client.xpending(queue.ops.keys.key("jobs"), "workers")
-    assert {one["name"]: one["pending"] for one in summary["consumers"]} == {b"behind": 1999, b"w": 2}
+    assert {one["name"]: one["pending"] for one in summary["consumers"]} == {
+        b"behind": 1999,
+        b"w": 2,
+    }
 
 
 @pytest.mark.differs("ops")
-def test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep(queue: Any, client: redis.Redis) -> None:
+def test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep(
+    queue: Any, client: redis.Redis
+) -> None:
     queue.enqueue_many([*of("a", times=2), *of("b", times=2)])
     a, b = queue.lease_many(2)
     assert queue.lease() is None
@@ -453,7 +480,8 @@ def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
 
 @pytest.mark.differs("keys")
 def test_any_key_and_any_entry(queue: Any, client: redis.Redis) -> None:
-    """A foreign producer may use any bytes as a key and entry IDs of any length. IDs are ordered as numbers."""
+    """A foreign producer may use any bytes as a key and entry IDs of any length. IDs are ordered as
+    numbers."""
     jobs = queue.ops.keys.key("jobs")
     for ms in (1, 9, 10, 99, 1000):
         for key in (b"", b"a", b"a:1", b"\x00\xff", "é".encode(), b"1:a"):
@@ -463,7 +491,9 @@ def test_any_key_and_any_entry(queue: Any, client: redis.Redis) -> None:
         some = queue._run(queue.ops.lease("w", 100, ttl=60.0)).claims
         assert len(some) == 6
         for claim in some:
-            found.setdefault(claim.job.headers.get("headrace-key", claim.job.key), []).append(int(claim.job.payload))
+            found.setdefault(claim.job.headers.get("headrace-key", claim.job.key), []).append(
+                int(claim.job.payload)
+            )
         assert queue._run(queue.ops.complete(some)) == [True] * 6
     assert list(found.values()) == [[1, 9, 10, 99, 1000]] * 6
     assert nothing_left(client, queue)
@@ -487,7 +517,10 @@ def test_shards(connect: Any) -> None:
         assert len({lease.job.key for lease in leases}) == len(leases) == 8
         seen += names(leases)
         assert all(queue.complete_many(leases))
-    assert all([one for one in seen if one[0] == key] == [f"{key}{n}" for n in range(3)] for key in "abcdefgh")
+    assert all(
+        [one for one in seen if one[0] == key] == [f"{key}{n}" for n in range(3)]
+        for key in "abcdefgh"
+    )
 
 
 @pytest.mark.differs("parts")

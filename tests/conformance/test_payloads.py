@@ -1,4 +1,5 @@
-"""Queues of a type, and payloads that are compressed, encrypted or elsewhere, from the producer to the result."""
+"""Queues of a type, and payloads that are compressed, encrypted or elsewhere, from the producer to
+the result."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ from typing import Any
 import pytest
 
 from headrace import ConfigurationError, Counts, NewJob
-from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, MsgpackCodec, Offloaded, PydanticCodec
+from headrace.codecs import (
+    Compressed,
+    DirectoryStore,
+    Encrypted,
+    JSONCodec,
+    MsgpackCodec,
+    Offloaded,
+    PydanticCodec,
+)
 from headrace.errors import CodecError
 from tests.support.colours import Connect
 from tests.support.steps import LONG, payloads
@@ -34,14 +43,18 @@ CODECS: dict[str, Callable[[Path], Any]] = {
     "compressed": lambda _: Compressed(JSONCodec(Mail)),
     "encrypted": lambda _: Encrypted(JSONCodec(Mail), KEYS),
     "offloaded": lambda path: Offloaded(JSONCodec(Mail), DirectoryStore(path), over=100),
-    "all": lambda path: Offloaded(Encrypted(Compressed(MsgpackCodec(Mail)), KEYS), DirectoryStore(path), over=0),
+    "all": lambda path: Offloaded(
+        Encrypted(Compressed(MsgpackCodec(Mail)), KEYS), DirectoryStore(path), over=0
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_from_the_producer_to_the_result(name: str, newest_connect: Connect, tmp_path: Path) -> None:
-    """The payload is the same after an enqueue, a delay, a retry and a look. An invalid value is refused before a
-    call.
+def test_from_the_producer_to_the_result(
+    name: str, newest_connect: Connect, tmp_path: Path
+) -> None:
+    """The payload is the same after an enqueue, a delay, a retry and a look. An invalid value is
+    refused before a call.
     """
     codec = CODECS[name](tmp_path)
     queue = newest_connect(codec=codec)
@@ -67,9 +80,13 @@ def test_from_the_producer_to_the_result(name: str, newest_connect: Connect, tmp
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_what_is_no_payload_is_put_aside(name: str, newest_connect: Connect, tmp_path: Path) -> None:
+def test_what_is_no_payload_is_put_aside(
+    name: str, newest_connect: Connect, tmp_path: Path
+) -> None:
     plain, queue = newest_connect(), newest_connect(codec=CODECS[name](tmp_path))
-    plain.enqueue_many([b"\xff\x00", b'{"to":5}', b"", b"HRO1", b"HRE1\x01k" + bytes(60), b"\x28\xb5\x2f\xfd"])
+    plain.enqueue_many(
+        [b"\xff\x00", b'{"to":5}', b"", b"HRO1", b"HRE1\x01k" + bytes(60), b"\x28\xb5\x2f\xfd"]
+    )
     queue.enqueue(MAILS[0])
     assert queue.lease().job.payload == MAILS[0]
     letters = list(queue.admin.dead())
@@ -79,10 +96,12 @@ def test_what_is_no_payload_is_put_aside(name: str, newest_connect: Connect, tmp
 
 
 def test_another_key_is_named_and_never_told(newest_connect: Connect) -> None:
-    """Payloads of another key are quarantined with a reason. Redriven to a client with that key, they decode."""
+    """Payloads of another key are quarantined with a reason. Redriven to a client with that key,
+    they decode."""
     secret = bytes(range(32))
     mine, theirs = (
-        newest_connect(codec=Encrypted(JSONCodec(), keys)) for keys in ({"2026": secret}, {"2025": bytes(32)})
+        newest_connect(codec=Encrypted(JSONCodec(), keys))
+        for keys in ({"2026": secret}, {"2025": bytes(32)})
     )
     mine.enqueue({"a": "secret text"})
     assert theirs.lease() is None
@@ -95,7 +114,8 @@ def test_another_key_is_named_and_never_told(newest_connect: Connect) -> None:
 
 
 def test_a_sealed_payload_opens_in_its_own_queue_and_job(newest_connect: Connect) -> None:
-    """Its bytes do not decode in another queue or under another id. They are quarantined, and `move` is refused."""
+    """Its bytes do not decode in another queue or under another id. They are quarantined, and
+    `move` is refused."""
     codec = Encrypted(JSONCodec(), KEYS)
     queue, other = newest_connect("g/a", codec=codec), newest_connect("g/b", codec=codec)
     plain, raw = newest_connect("g/a"), newest_connect("g/b")
@@ -105,7 +125,9 @@ def test_a_sealed_payload_opens_in_its_own_queue_and_job(newest_connect: Connect
     raw.enqueue_many([*sealed, NewJob(sealed[0], id="one"), NewJob(sealed[1], id="two")])
     assert other.lease() is None
     assert other.counts().dead == 4
-    assert {letter.reason.partition(": ")[0] for letter in other.admin.dead()} == {"payload does not decode"}
+    assert {letter.reason.partition(": ")[0] for letter in other.admin.dead()} == {
+        "payload does not decode"
+    }
     plain.enqueue(sealed[0], id="two")
     with pytest.raises(ConfigurationError, match="binds payloads to their queue"):
         queue.admin.move("g/b")
@@ -118,14 +140,16 @@ def test_follow_ups_open_in_the_queue_that_they_go_to(newest_connect: Connect) -
     codec = Encrypted(JSONCodec(), KEYS)
     queue, other = newest_connect("g/a", codec=codec), newest_connect("g/b", codec=codec)
     queue.enqueue(1, id="a", delay=0.001)
-    assert queue.lease(block=LONG).complete("r", then=[NewJob(2, queue="g/b"), NewJob(3, id="x", queue="g/b")])
+    assert queue.lease(block=LONG).complete(
+        "r", then=[NewJob(2, queue="g/b"), NewJob(3, id="x", queue="g/b")]
+    )
     assert queue.result("a") == "r"
     assert [lease.job.payload for lease in other.lease_many(2)] == [2, 3]
 
 
 def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: Path) -> None:
-    """Retries, dead letters and redrives keep the stored payload, and the completion removes it. A sweep removes
-    cancelled ones.
+    """Retries, dead letters and redrives keep the stored payload, and the completion removes it. A
+    sweep removes cancelled ones.
     """
     store = DirectoryStore(tmp_path)
     queue = newest_connect(codec=Offloaded(None, store, over=10), max_attempts=2)
@@ -149,7 +173,9 @@ def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: 
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-@pytest.mark.parametrize("options", [{}, {"shards": 2}, {"fair": "tenant"}, {"history": 9}, {"priorities": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"shards": 2}, {"fair": "tenant"}, {"history": 9}, {"priorities": 2}], ids=str
+)
 def test_what_is_completed_by_its_lease_leaves_no_payload(
     newest_connect: Connect, tmp_path: Path, sealed: bool, options: dict[str, Any]
 ) -> None:
@@ -157,13 +183,17 @@ def test_what_is_completed_by_its_lease_leaves_no_payload(
     codec = Encrypted(JSONCodec(Mail), KEYS) if sealed else JSONCodec(Mail)
     for name in ("", "named"):
         queue = newest_connect(codec=Offloaded(codec, DirectoryStore(tmp_path), over=0), **options)
-        queue.enqueue_many([NewJob(MAILS[1], id=f"{name}{at}" if name else None) for at in range(5)])
+        queue.enqueue_many(
+            [NewJob(MAILS[1], id=f"{name}{at}" if name else None) for at in range(5)]
+        )
         leases = [queue.lease(at_most_once=True), *queue.lease_many(9, at_most_once=True)]
         assert [lease.job.payload for lease in leases] == [MAILS[1]] * 5
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("codec", [lambda codec: codec, lambda codec: Encrypted(codec, KEYS)], ids=["plain", "sealed"])
+@pytest.mark.parametrize(
+    "codec", [lambda codec: codec, lambda codec: Encrypted(codec, KEYS)], ids=["plain", "sealed"]
+)
 @pytest.mark.parametrize("id", ["a", None], ids=["named", "unnamed"])
 def test_a_mended_payload_leaves_no_old_one(
     newest_connect: Connect, tmp_path: Path, codec: Callable[[Any], Any], id: str | None
@@ -187,7 +217,8 @@ def test_a_mended_payload_leaves_no_old_one(
 
 
 def test_a_store_that_is_away_costs_no_job(newest_connect: Connect, tmp_path: Path) -> None:
-    """Its jobs are delayed with no attempt spent. Small payloads go on. A missing payload is quarantined."""
+    """Its jobs are delayed with no attempt spent. Small payloads go on. A missing payload is
+    quarantined."""
     path = tmp_path / "mounted"
     queue = newest_connect(codec=Offloaded(None, DirectoryStore(path), over=10), dead_limit=1)
     queue.enqueue_many([b"x" * 11, b"small", b"y" * 11])

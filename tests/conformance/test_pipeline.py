@@ -1,4 +1,5 @@
-"""Operations as values in the caller's own MULTI. They run together with the caller's writes or not at all."""
+"""Operations as values in the caller's own MULTI. They run together with the caller's writes or not
+at all."""
 
 from __future__ import annotations
 
@@ -13,14 +14,19 @@ def test_enqueue_in_a_transaction(connect, client):
     """A job is enqueued together with the caller's own write."""
     queue = connect()
     begin = connect.client().pipeline
-    op = queue.ops.enqueue([queue.ops.item(NewJob(b"\x00\xff", id="a", headers={"h": "1"})), queue.ops.item(b"plain")])
+    op = queue.ops.enqueue(
+        [queue.ops.item(NewJob(b"\x00\xff", id="a", headers={"h": "1"})), queue.ops.item(b"plain")]
+    )
     pipe = begin()
     pipe.set("state", "new")
     pipe.execute_command(*op.wire())
     assert client.dbsize() == 0  # nothing is sent before EXEC
     _, reply = pipe.execute()
     receipts = op.decode(reply)
-    assert [(receipt.id, receipt.added) for receipt in receipts] == [("a", True), (receipts[1].id, True)]
+    assert [(receipt.id, receipt.added) for receipt in receipts] == [
+        ("a", True),
+        (receipts[1].id, True),
+    ]
     assert client.get("state") == b"new"
     assert payloads(queue.admin.waiting()) == [b"\x00\xff", b"plain"]
     assert queue.find(receipts[1].id).state == "waiting"
@@ -47,8 +53,8 @@ def test_nothing_happens_without_exec(connect, client):
 
 @pytest.mark.differs("one server")
 def test_a_transaction_twice(connect):
-    """No call is recorded, so a transaction that is sent twice acts twice. An id keeps the job from being added
-    twice.
+    """No call is recorded, so a transaction that is sent twice acts twice. An id keeps the job from
+    being added twice.
     """
     queue = connect()
     begin = connect.client().pipeline
@@ -59,18 +65,27 @@ def test_a_transaction_twice(connect):
         pipe = begin()
         pipe.execute_command(*named.wire())
         pipe.execute_command(*plain.wire())
-        added.append([op.decode(reply)[0].added for op, reply in zip((named, plain), pipe.execute(), strict=True)])
+        added.append(
+            [
+                op.decode(reply)[0].added
+                for op, reply in zip((named, plain), pipe.execute(), strict=True)
+            ]
+        )
     assert added == [[True, True], [False, True]]
     assert payloads(queue.admin.waiting()) == [b"named", b"plain", b"plain"]
 
 
 @pytest.mark.differs("one server")
 def test_every_kind_of_operation(connect, client):
-    """Every operation may be part of a transaction, and its reply decodes as it does elsewhere, on RESP3 too."""
+    """Every operation may be part of a transaction, and its reply decodes as it does elsewhere, on
+    RESP3 too."""
     queue = connect("g/q")
     for protocol in (2, 3):
         begin = connect.client(protocol=protocol).pipeline
-        held = [leased(queue, b"x", id=name) for name in ("complete", "release", "retry", "dead", "renew")]
+        held = [
+            leased(queue, b"x", id=name)
+            for name in ("complete", "release", "retry", "dead", "renew")
+        ]
         queue.enqueue(b"x", id="cancel")
         claims = [lease.claim for lease in held]
         ops = [
@@ -83,12 +98,18 @@ def test_every_kind_of_operation(connect, client):
             (queue.ops.cancel("cancel"), True),
             (queue.ops.cancel("nobody"), False),
         ]
-        counts, found, page = queue.ops.counts(), queue.ops.find("retry"), queue.ops.listing("dead", "")
+        counts, found, page = (
+            queue.ops.counts(),
+            queue.ops.find("retry"),
+            queue.ops.listing("dead", ""),
+        )
         pipe = begin()
         for op in [*(op for op, _ in ops), counts, found, page]:
             pipe.execute_command(*op.wire())
         replies = pipe.execute()
-        assert [op.decode(reply) for (op, _), reply in zip(ops, replies, strict=False)] == [want for _, want in ops]
+        assert [op.decode(reply) for (op, _), reply in zip(ops, replies, strict=False)] == [
+            want for _, want in ops
+        ]
         assert counts.decode(replies[-3]).lost == 0
         assert found.decode(replies[-2]).state == "delayed"
         assert [letter.reason for letter in page.decode(replies[-1])] == ["no"]
@@ -126,12 +147,16 @@ def test_a_client_that_decodes(connect):
         op.decode(reply) for op, reply in zip((enqueue, lease, counts), pipe.execute(), strict=True)
     )
     assert receipts[0].id == "é"
-    assert [(claim.job.id, claim.job.payload) for claim in grant.claims] == [("é", b"text"), (receipts[1].id, b"plain")]
+    assert [(claim.job.id, claim.job.payload) for claim in grant.claims] == [
+        ("é", b"text"),
+        (receipts[1].id, b"plain"),
+    ]
     assert after == Counts(leased=2, enqueued=2)
 
 
 def test_by_hash(connect, client):
-    """A script that is sent by its hash must be loaded. In a MULTI a missing one is an error, and the others run."""
+    """A script that is sent by its hash must be loaded. In a MULTI a missing one is an error, and
+    the others run."""
     queue = connect()
     begin = connect.client().pipeline
     op = queue.ops.enqueue([queue.ops.item(b"x")])

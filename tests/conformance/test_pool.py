@@ -1,4 +1,5 @@
-"""The kept connections. The tests check their number, their reuse, and the calls to redis-py's parsers."""
+"""The kept connections. The tests check their number, their reuse, and the calls to redis-py's
+parsers."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ from headrace.codecs import JSONCodec
 from tests.conformance.test_connections import tour
 from tests.support.servers import Server, binaries
 
-PARSERS = {"sync": {2: _RESP2Parser, 3: _RESP3Parser}, "async": {2: _AsyncRESP2Parser, 3: _AsyncRESP3Parser}}
+PARSERS = {
+    "sync": {2: _RESP2Parser, 3: _RESP3Parser},
+    "async": {2: _AsyncRESP2Parser, 3: _AsyncRESP3Parser},
+}
 
 
 def clients(server: Server) -> list[dict[str, str]]:
@@ -52,7 +56,10 @@ def test_one_call_after_the_other(newest_connect):
 def test_as_many_as_there_are_calls_at_a_time(newest: Server):
     """Concurrent threads have a connection each. The connections stay for the next calls."""
     with Queue("q", url=newest.url) as queue:
-        threads = [threading.Thread(target=lambda: [queue.enqueue(b"x") for _ in range(50)]) for _ in range(4)]
+        threads = [
+            threading.Thread(target=lambda: [queue.enqueue(b"x") for _ in range(50)])
+            for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -73,8 +80,8 @@ def reads(client: Any) -> int:
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("by", ["url", "client"])
 def test_queues_of_one_address_share_connections(newest: Server, colour: str, by: str) -> None:
-    """Forty queues share one connection, with two round trips each for the first job and the declaration. The last
-    closes it.
+    """Forty queues share one connection, with two round trips each for the first job and the
+    declaration. The last closes it.
     """
     kind: Any = AsyncQueue if colour == "async" else Queue
 
@@ -82,7 +89,8 @@ def test_queues_of_one_address_share_connections(newest: Server, colour: str, by
         async with redis.asyncio.Redis(unix_socket_path=newest.path) as one:
             theirs = one if colour == "async" else redis.Redis(unix_socket_path=newest.path)
             where: Any = {"url": newest.url} if by == "url" else {"client": theirs}
-            names = [f"{colour}-{by}-{number}" for number in range(41)]  # each is declared once by a process
+            # each is declared once by a process
+            names = [f"{colour}-{by}-{number}" for number in range(41)]
             first, *others = [kind(name, codec=JSONCodec(), **where) for name in names]
             await done(first.enqueue("x"))  # the server learns the scripts
             before = reads(client)
@@ -90,7 +98,9 @@ def test_queues_of_one_address_share_connections(newest: Server, colour: str, by
                 assert (await done(queue.enqueue("x"))).added
             assert reads(client) - before <= 2 * 40 + 1  # and one of the question itself
             assert len(clients(newest)) == 1 + 1
-            assert all(client.hexists(f"headrace:{{{name}}}:{name}:stats", "declared") for name in names)
+            assert all(
+                client.hexists(f"headrace:{{{name}}}:{name}:stats", "declared") for name in names
+            )
             await done(first.close())
             for queue in others:
                 assert (await done(queue.counts())).waiting == 1
@@ -105,11 +115,15 @@ def test_queues_of_one_address_share_connections(newest: Server, colour: str, by
 
 
 def test_clients_and_event_loops_share_nothing(newest: Server) -> None:
-    """Two clients share no connection, nor do two settings of one client. An ended event loop's connection is not
-    reused.
+    """Two clients share no connection, nor do two settings of one client. An ended event loop's
+    connection is not reused.
     """
     theirs, other = (redis.Redis(unix_socket_path=newest.path) for _ in range(2))
-    with Queue("a", client=theirs) as one, Queue("b", client=theirs) as two, Queue("c", client=other) as three:
+    with (
+        Queue("a", client=theirs) as one,
+        Queue("b", client=theirs) as two,
+        Queue("c", client=other) as three,
+    ):
         shared = one._executor.connections
         assert two._executor.connections is shared is not three._executor.connections
         theirs.connection_pool.connection_kwargs["client_name"] = "changed"
@@ -126,7 +140,8 @@ def test_clients_and_event_loops_share_nothing(newest: Server) -> None:
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("idle", [0.0, 2 * LOOK_AFTER_S], ids=["at once", "after a while"])
 def test_a_connection_that_was_closed(newest, colour, caplog, idle):
-    """Another connection takes its place. An idle one that the server closed is no outage and causes no log line."""
+    """Another connection takes its place. An idle one that the server closed is no outage and
+    causes no log line."""
 
     async def story() -> None:
         queue: Any = (AsyncQueue if colour == "async" else Queue)("q", url=newest.url)
@@ -165,7 +180,9 @@ def test_another_primary(colour):
         sentinel = (AsyncPrimary if colour == "async" else Primary)(("127.0.0.1", server.port))
         module: Any = redis.asyncio if colour == "async" else redis
         pool = module.sentinel.SentinelConnectionPool("service", sentinel)
-        executor: Any = (AsyncExecutor if colour == "async" else Executor)(client=module.Redis(connection_pool=pool))
+        executor: Any = (AsyncExecutor if colour == "async" else Executor)(
+            client=module.Redis(connection_pool=pool)
+        )
         kept = [await done(executor.connections.take()) for _ in range(3)]
         for connection in kept:
             executor.connections.give(connection)

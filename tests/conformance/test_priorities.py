@@ -31,13 +31,14 @@ def lease_all(queue: Any, limit: int = 100) -> list[bytes]:
 
 
 def mixed(queue: Any, number: int = 3) -> list[bytes]:
-    """Enqueue so many jobs of each level, the last level first. Return their payloads in the order of their leases."""
+    """Enqueue so many jobs of each level, the last level first. Return their payloads in the order
+    of their leases."""
     for turn in range(number):
         queue.enqueue_many(NewJob(b"%d.%d" % (level, turn), priority=level) for level in (2, 1, 0))
     return [b"%d.%d" % (level, turn) for level in range(3) for turn in range(number)]
 
 
-# -- the order ---------------------------------------------------------------------------------------
+# -- the order -------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("order")
@@ -63,7 +64,10 @@ def test_a_job_that_comes_later_is_first_if_its_level_is(levels: Any) -> None:
 
 @pytest.mark.differs("order")
 def test_a_job_knows_its_level(levels: Any) -> None:
-    ids = [levels.enqueue(b"x", priority=level, id=name).id for level, name in ((0, None), (1, None), (2, "i"))]
+    ids = [
+        levels.enqueue(b"x", priority=level, id=name).id
+        for level, name in ((0, None), (1, None), (2, "i"))
+    ]
     states = [levels.find(name) for name in ids]
     assert [(state.state, state.job.id, state.job.priority) for state in states] == [
         ("waiting", ids[0], 0), ("waiting", ids[1], 1), ("waiting", "i", 2),
@@ -72,7 +76,9 @@ def test_a_job_knows_its_level(levels: Any) -> None:
     assert [(lease.job.id, lease.job.priority, lease.job.attempt) for lease in leases] == [
         (name, level, 1) for level, name in enumerate(ids)
     ]
-    assert [lease.job.enqueued_at for lease in leases] == [state.job.enqueued_at for state in states]
+    assert [lease.job.enqueued_at for lease in leases] == [
+        state.job.enqueued_at for state in states
+    ]
     assert levels.complete_many(leases) == [True] * 3
     assert levels.complete_many(leases) == [False] * 3
     assert levels.counts() == Counts(enqueued=3, completed=3)
@@ -94,7 +100,9 @@ def test_released_and_reclaimed_ones_are_first_in_their_level(levels: Any) -> No
     ids = [state.job.id for state in levels.admin.waiting()]
     assert [levels.admin.position(name) for name in ids] == list(range(8))
     again = levels.lease_many(100)
-    assert [(lease.job.payload, lease.job.attempt) for lease in again] == [(payload, 1) for payload in expected]
+    assert [(lease.job.payload, lease.job.attempt) for lease in again] == [
+        (payload, 1) for payload in expected
+    ]
 
 
 @pytest.mark.differs("order")
@@ -115,7 +123,9 @@ def test_a_retry_goes_to_the_back_of_its_level(levels: Any) -> None:
     levels.enqueue_many(NewJob(b"new %d" % level, priority=level) for level in (2, 1, 0))
     leases = levels.lease_many(9)
     assert [(lease.job.payload, lease.job.attempt) for lease in leases] == [
-        (b"%s %d" % (what, level), 2 if what == b"again" else 1) for level in (0, 1, 2) for what in (b"again", b"new")
+        (b"%s %d" % (what, level), 2 if what == b"again" else 1)
+        for level in (0, 1, 2)
+        for what in (b"again", b"new")
     ]
     assert [lease.job.id for lease in leases[::2]] == ["i0", "i1", "i2"]
 
@@ -198,7 +208,7 @@ def test_headers_that_are_handed_on_bring_no_level(levels: Any) -> None:
     assert levels.lease().job.headers == {"trace": "1", HEADER: "1"}
 
 
-# -- ids ---------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("ids")
@@ -218,14 +228,20 @@ def test_an_id_is_one_job_in_all_levels(levels: Any) -> None:
 def test_unnamed_jobs_of_two_levels_never_share_an_id(levels: Any) -> None:
     receipts = levels.enqueue_many(NewJob(b"%d" % i, priority=i % 3) for i in range(999))
     assert len({receipt.id for receipt in receipts}) == 999
-    assert {lease.job.id for lease in levels.lease_many(999)} == {receipt.id for receipt in receipts}
+    assert {lease.job.id for lease in levels.lease_many(999)} == {
+        receipt.id for receipt in receipts
+    }
 
 
-# -- what an operator does -----------------------------------------------------------------------------
+# -- what an operator does -------------------------------------------------------------------------
 
 
 def test_cancel_in_every_level(levels: Any) -> None:
-    ids = [levels.enqueue(b"x", priority=level, id=name).id for level in (0, 1, 2) for name in (None, f"i{level}")]
+    ids = [
+        levels.enqueue(b"x", priority=level, id=name).id
+        for level in (0, 1, 2)
+        for name in (None, f"i{level}")
+    ]
     assert [levels.cancel(name) for name in ids] == [True] * 6
     assert [levels.cancel(name) for name in ids] == [False] * 6
     assert levels.lease() is None
@@ -251,11 +267,17 @@ def test_purge_and_delete(levels: Any) -> None:
     assert levels.admin.purge() == 8
     assert levels.counts() == Counts(leased=1, enqueued=9, deleted=8)
     mixed(levels)
-    entries = [receipt.id for receipt in levels.enqueue_many(NewJob(b"x", priority=level) for level in range(3))]
+    entries = [
+        receipt.id
+        for receipt in levels.enqueue_many(NewJob(b"x", priority=level) for level in range(3))
+    ]
     assert levels.admin.delete() == 13
     assert levels.counts() == Counts(enqueued=21, deleted=21)
     assert not lease.complete()
-    after = [receipt.id for receipt in levels.enqueue_many(NewJob(b"x", priority=level) for level in range(3))]
+    after = [
+        receipt.id
+        for receipt in levels.enqueue_many(NewJob(b"x", priority=level) for level in range(3))
+    ]
     assert not set(after) & set(entries)
     assert lease_all(levels) == [b"x"] * 3
 
@@ -263,7 +285,9 @@ def test_purge_and_delete(levels: Any) -> None:
 @pytest.mark.differs("order")
 def test_many_are_listed_page_by_page(levels: Any) -> None:
     levels.enqueue_many(NewJob(b"%d %d" % (i % 3, i // 3), priority=i % 3) for i in range(1500))
-    assert payloads(levels.admin.waiting()) == [b"%d %d" % (level, i) for level in range(3) for i in range(500)]
+    assert payloads(levels.admin.waiting()) == [
+        b"%d %d" % (level, i) for level in range(3) for i in range(500)
+    ]
     last = levels.enqueue(b"x", priority=2).id
     assert levels.admin.position(last) == 1000  # as far as it counts
     levels.lease_many(900)
@@ -272,8 +296,13 @@ def test_many_are_listed_page_by_page(levels: Any) -> None:
 
 @pytest.mark.differs("order")
 def test_a_move_keeps_the_level_if_there_is_one(connect: Connect) -> None:
-    there, plain, queue = connect("g/there", priorities=2), connect("g/plain"), connect("g/q", priorities=3)
-    there.enqueue(b"low", id="low", priority=1)  # without an id it could be that of one of the same millisecond
+    there, plain, queue = (
+        connect("g/there", priorities=2),
+        connect("g/plain"),
+        connect("g/q", priorities=3),
+    )
+    # without an id it could be that of one of the same millisecond
+    there.enqueue(b"low", id="low", priority=1)
     mixed(queue)
     some = [queue.enqueue(b"%d" % level, priority=level).id for level in (0, 1, 2)]
     for lease in queue.lease_many(1):
@@ -281,15 +310,28 @@ def test_a_move_keeps_the_level_if_there_is_one(connect: Connect) -> None:
     assert queue.admin.move("g/plain", *some) == 3
     assert lease_all(plain) == [b"0", b"1", b"2"]
     assert queue.admin.move("g/there") == 9
-    assert lease_all(there) == [b"0.0", b"0.1", b"0.2", b"low", *(b"%d.%d" % (i, j) for i in (1, 2) for j in range(3))]
-    assert [queue.counts(), plain.counts().lost, there.counts().lost] == [Counts(enqueued=12, deleted=12), 0, 0]
+    assert lease_all(there) == [
+        b"0.0",
+        b"0.1",
+        b"0.2",
+        b"low",
+        *(b"%d.%d" % (i, j) for i in (1, 2) for j in range(3)),
+    ]
+    assert [queue.counts(), plain.counts().lost, there.counts().lost] == [
+        Counts(enqueued=12, deleted=12),
+        0,
+        0,
+    ]
 
 
 @pytest.mark.differs("rate")
 def test_paused_and_limited_queues(connect: Connect) -> None:
     queue = connect(priorities=2, rate=Rate(2, per=600, key="group"))
     queue.admin.pause()
-    queue.enqueue_many(NewJob(b"%d %d" % (i % 2, i), priority=i % 2, headers={"group": f"{i % 3}"}) for i in range(12))
+    queue.enqueue_many(
+        NewJob(b"%d %d" % (i % 2, i), priority=i % 2, headers={"group": f"{i % 3}"})
+        for i in range(12)
+    )
     assert queue.lease_many(9) == []
     queue.admin.resume()
     # Two of each group: all of the first level.
@@ -303,12 +345,14 @@ def test_a_schedule_has_a_level(levels: Any) -> None:
     assert levels.admin.unschedule("s")
 
 
-def test_queues_lists_one_that_has_only_jobs_of_a_later_level(levels: Any, client: redis.Redis) -> None:
+def test_queues_lists_one_that_has_only_jobs_of_a_later_level(
+    levels: Any, client: redis.Redis
+) -> None:
     levels.enqueue(b"x", priority=2)
     assert queues(client) == ["q"]
 
 
-# -- those who know of fewer levels --------------------------------------------------------------------
+# -- those who know of fewer levels ----------------------------------------------------------------
 
 
 ACTS: dict[str, Callable[[Any], object]] = {
@@ -360,7 +404,7 @@ def test_a_level_that_is_none(levels: Any, priority: int) -> None:
         levels.enqueue(b"x", priority=priority)
 
 
-# -- foreign producers ---------------------------------------------------------------------------------
+# -- foreign producers -----------------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
@@ -433,7 +477,7 @@ def test_stranded_ones_are_parked_in_their_level(levels: Any, client: redis.Redi
     assert lease_all(levels) == [b"0.0", b"new", b"1.0", b"2.0"]
 
 
-# -- waiting -------------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------
 
 
 def test_a_job_of_any_level_wakes_who_is_blocked(
@@ -466,11 +510,12 @@ def test_workers_take_levels(newest: Server, worker_of: Any) -> None:
         assert queue.counts() == Counts(enqueued=9, completed=9)
 
 
-# -- ageing --------------------------------------------------------------------------------------------
+# -- ageing ----------------------------------------------------------------------------------------
 
 
 def later(client: redis.Redis, level: int) -> None:
-    """Replace the jobs of a level by equal ones with IDs of an hour ago, as if they had waited for an hour."""
+    """Replace the jobs of a level by equal ones with IDs of an hour ago, as if they had waited for
+    an hour."""
     stream = key(f"jobs:{level}")
     rows = client.xrange(stream)
     client.xtrim(stream, maxlen=0)

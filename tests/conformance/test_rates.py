@@ -1,4 +1,5 @@
-"""Rate limits of the whole queue and of the values of a header. They use the server's clock and are exact."""
+"""Rate limits of the whole queue and of the values of a header. They use the server's clock and are
+exact."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def payloads(leases):
     return [lease.job.payload for lease in leases]
 
 
-# -- of the whole queue --------------------------------------------------------------------------------
+# -- of the whole queue ----------------------------------------------------------------------------
 
 
 def test_no_more_than_the_burst_at_once(connect, client):
@@ -130,7 +131,7 @@ def test_many_workers_share_one_limit(newest):
     assert len(got) == 50
 
 
-# -- of a header's values ------------------------------------------------------------------------------
+# -- of a header's values --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("number", "groups", "delayed"), [(10, 2, 4), (60, 4, 48)])
@@ -173,11 +174,14 @@ def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("burst", [1, 3])
 def test_takers_that_come_late_change_no_order(server, client, seed, burst):
-    """Two clients lease one or several jobs at any time. The jobs of a value come in the order of the queue."""
+    """Two clients lease one or several jobs at any time. The jobs of a value come in the order of
+    the queue."""
     chance = random.Random(seed)
     rate, names = Rate(1, per=600, burst=burst, key="group"), "ab"
     with server.queue("q", rate=rate) as one, server.queue("q", rate=rate) as two:
-        one.enqueue_many(NewJob(b"%d" % i, headers={"group": chance.choice(names)}) for i in range(60))
+        one.enqueue_many(
+            NewJob(b"%d" % i, headers={"group": chance.choice(names)}) for i in range(60)
+        )
         got = {name: [] for name in names}
         while sum(map(len, got.values())) < 60:
             for lease in chance.choice([one, two]).lease_many(chance.choice([1, 1, 2, 30])):
@@ -202,7 +206,10 @@ def test_a_new_job_waits_behind_all_that_are_due(connect, client):
 def test_so_many_may_be_due_at_once_that_a_call_does_not_see_them_all(newest, seed):
     """The order is kept again and again, as after hours without workers."""
     chance, got = random.Random(seed), []
-    with Queue("q", url=newest.url, rate=Rate(1, per=600, key="group")) as queue, redis.from_url(newest.url) as client:
+    with (
+        Queue("q", url=newest.url, rate=Rate(1, per=600, key="group")) as queue,
+        redis.from_url(newest.url) as client,
+    ):
         queue.enqueue_many(jobs(300, 1))
         while len(got) < 200:
             for lease in queue.lease_many(chance.choice([1, 30, 1000])):
@@ -386,13 +393,15 @@ def test_full_buckets_are_forgotten(connect, client):
     for _ in range(30):
         leases += queue.lease_many(10, block=1)
     assert len(leases) == 300
-    assert client.zcard(queue.ops.keys.key("rates")) <= 100  # those of so many calls as fit into a millisecond
+    # those of so many calls as fit into a millisecond
+    assert client.zcard(queue.ops.keys.key("rates")) <= 100
     queue.lease(block=0.01)
     assert client.zcard(queue.ops.keys.key("rates")) == 0
 
 
 def test_no_window_has_more_than_burst_and_rate_admit(newest):
-    """Three clients lease jobs of three groups as fast as they can. No window of any group exceeds the limit."""
+    """Three clients lease jobs of three groups as fast as they can. No window of any group exceeds
+    the limit."""
     rate, groups, number = Rate(200, burst=4, key="group"), "abc", 25
     with Queue("q", url=newest.url) as queue:
         names = list(groups * number)
@@ -443,7 +452,7 @@ def test_what_is_no_limit(connect, rate):
         connect(rate=rate)
 
 
-# -- a clock that goes back ----------------------------------------------------------------------------------
+# -- a clock that goes back ------------------------------------------------------------------------
 
 
 def test_the_clock_goes_back(connect, client):
@@ -464,8 +473,8 @@ redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1
 
 
 def test_a_job_put_off_for_an_instant_stays_before_those_behind_it(connect, client):
-    """A token may come 1 ms early, and times are rounded up. A call right before that does not lease the later job
-    first.
+    """A token may come 1 ms early, and times are rounded up. A call right before that does not
+    lease the later job first.
     """
     queue = connect(rate=Rate(20, burst=2, key="group"), lease=600)
     queue.enqueue_many(jobs(4, 1))
@@ -483,7 +492,8 @@ def test_a_job_put_off_for_an_instant_stays_before_those_behind_it(connect, clie
 
 
 def test_the_clock_goes_back_for_a_key(connect, client):
-    """A job that waits for its key's bucket becomes due earlier by the same time. Later jobs wait behind it."""
+    """A job that waits for its key's bucket becomes due earlier by the same time. Later jobs wait
+    behind it."""
     queue = connect(rate=Rate(20, burst=2, key="group"), lease=600)
     queue.enqueue_many(jobs(8, 1))
     assert len(queue.lease_many(8)) == 2

@@ -18,11 +18,17 @@ def failed(queue, delay=0.0, reason="why", name="a"):
 
 
 def shown(queue, name="a"):
-    """Return the state and the reason of `find`. The listings agree, and the user's headers are unchanged."""
+    """Return the state and the reason of `find`. The listings agree, and the user's headers are
+    unchanged."""
     state = queue.find(name)
     listed = [
         one
-        for listing in (queue.admin.waiting, queue.admin.running, queue.admin.delayed, queue.admin.dead)
+        for listing in (
+            queue.admin.waiting,
+            queue.admin.running,
+            queue.admin.delayed,
+            queue.admin.dead,
+        )
         for one in listing()
     ]
     (same,) = [one for one in listed if one.job.id == name]
@@ -54,10 +60,13 @@ def test_the_last_reason_stays(queue, delay):
 
 @pytest.mark.differs("keys")
 def test_it_ends_with_the_job(queue, client):
-    """No key of it is left. The next job has none, although it was enqueued with the first one's fields."""
+    """No key of it is left. The next job has none, although it was enqueued with the first one's
+    fields."""
     failed(queue)
     lease = queue.lease()
-    assert lease.complete(then=[NewJob(b"next", id="a", headers={**lease.job.headers, REASON: "x", TRACEBACK: "y"})])
+    assert lease.complete(
+        then=[NewJob(b"next", id="a", headers={**lease.job.headers, REASON: "x", TRACEBACK: "y"})]
+    )
     assert shown(queue) == ("waiting", None)
     ((_, fields),) = client.xrange(key("jobs"))
     assert set(fields) == {b"data", b"id", *(name.encode() for name in HEADERS)}
@@ -65,7 +74,8 @@ def test_it_ends_with_the_job(queue, client):
 
 @pytest.mark.differs("keys")
 def test_a_dead_letter_has_its_own(queue, client):
-    """The letter does not have the reason of the failure before. After a redrive the reason is the letter's."""
+    """The letter does not have the reason of the failure before. After a redrive the reason is the
+    letter's."""
     failed(queue)
     assert queue.lease().dead_letter("enough")
     assert shown(queue) == ("dead", "enough")
@@ -79,7 +89,8 @@ def test_a_dead_letter_has_its_own(queue, client):
 
 
 def test_the_last_attempt(connect):
-    """The worker died in the job's last attempt. The letter has both reasons once, even after further deaths."""
+    """The worker died in the job's last attempt. The letter has both reasons once, even after
+    further deaths."""
     queue = connect(max_attempts=2)
     failed(queue)
     queue.lease(duration=0.001)
@@ -117,11 +128,16 @@ def test_of_a_level(connect):
 
 @pytest.mark.parametrize(
     ("reason", "kept"),
-    [("x" * 501, "x" * 500), ("ä" * 250, "ä" * 250), ("xä" + "ä" * 249, "x" + "ä" * 249), ("€" * 200, "€" * 166)],
+    [
+        ("x" * 501, "x" * 500),
+        ("ä" * 250, "ä" * 250),
+        ("xä" + "ä" * 249, "x" + "ä" * 249),
+        ("€" * 200, "€" * 166),
+    ],
 )
 def test_it_is_short(queue, reason, kept):
-    """A reason has at most 500 bytes and whole characters, because it is read with the job. A dead letter keeps all of
-    it.
+    """A reason has at most 500 bytes and whole characters, because it is read with the job. A dead
+    letter keeps all of it.
     """
     failed(queue, LONG, reason)
     assert shown(queue) == ("delayed", kept)
@@ -139,7 +155,15 @@ def test_no_character_of_a_reason_begins_a_traceback(queue):
 @pytest.mark.differs("keys")
 def test_a_foreign_producer_may_write_anything(queue, client):
     client.xadd(
-        key("jobs"), {"data": "x", "id": "a", REASON: b"\xff", "h": "1", TRACEBACK: b"\xff" * 9999, REASON * 2: ""}
+        key("jobs"),
+        {
+            "data": "x",
+            "id": "a",
+            REASON: b"\xff",
+            "h": "1",
+            TRACEBACK: b"\xff" * 9999,
+            REASON * 2: "",
+        },
     )
     (state,) = queue.admin.waiting()
     assert (state.reason, state.traceback) == ("\\xff", "\\xff" * 9999)

@@ -1,4 +1,5 @@
-"""Receipts return the results of their jobs, one by one, together or as they end. Both colours do."""
+"""Receipts return the results of their jobs, one by one, together or as they end. Both colours
+do."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncQueue, AsyncReceipt, ConfigurationError, JobFailed, NewJob, Queue, Receipt, as_completed
+from headrace import (
+    AsyncQueue,
+    AsyncReceipt,
+    ConfigurationError,
+    JobFailed,
+    NewJob,
+    Queue,
+    Receipt,
+    as_completed,
+)
 from headrace.codecs import JSONCodec
 from headrace.errors import CodecError
 from tests.conformance.test_results import heard, listeners, somebody_listens
@@ -48,7 +58,9 @@ def once_awaited(server: Server, act: Any) -> threading.Thread:
     return thread
 
 
-def test_it_waits_until_its_job_has_ended(queue: Any, other: Queue, server: Server, unhurried: None) -> None:
+def test_it_waits_until_its_job_has_ended(
+    queue: Any, other: Queue, server: Server, unhurried: None
+) -> None:
     """It also waits without a timeout."""
     receipt = queue.enqueue(b"x")
     acting = once_awaited(server, lambda: other.lease().complete(b"r"))  # type: ignore[union-attr]
@@ -57,7 +69,9 @@ def test_it_waits_until_its_job_has_ended(queue: Any, other: Queue, server: Serv
     assert (receipt.result(), receipt.result(timeout=0), queue.result(receipt.id)) == (b"r",) * 3
 
 
-def test_it_does_not_wait_where_there_is_nothing_to_wait_for(queue: Any, client: redis.Redis) -> None:
+def test_it_does_not_wait_where_there_is_nothing_to_wait_for(
+    queue: Any, client: redis.Redis
+) -> None:
     """The job was enqueued and is gone, so it has ended."""
     receipt = queue.enqueue(b"x")
     assert queue.lease().complete()
@@ -68,7 +82,10 @@ def test_it_does_not_wait_where_there_is_nothing_to_wait_for(queue: Any, client:
 @pytest.mark.parametrize("id", [None, "i"])
 def test_its_time(queue: Any, id: str | None) -> None:
     receipt = queue.enqueue(b"x", id=id)
-    for timeout, text in ((0, "has not ended; it goes on"), (0.2, r"has not ended within 0\.2 s; it goes on")):
+    for timeout, text in (
+        (0, "has not ended; it goes on"),
+        (0.2, r"has not ended within 0\.2 s; it goes on"),
+    ):
         began = time.monotonic()
         with pytest.raises(TimeoutError, match=f"job '{receipt.id}' {text}"):
             receipt.result(timeout=timeout)
@@ -126,7 +143,8 @@ def test_it_decodes(connect: Connect) -> None:
 
 
 def test_it_is_a_value(queue: Any) -> None:
-    """A receipt equals one of the other colour. Its queue is not compared, shown, pickled or hashed."""
+    """A receipt equals one of the other colour. Its queue is not compared, shown, pickled or
+    hashed."""
     receipt = bare(queue.enqueue(b"x", id="i"))
     again = Receipt("i", True)
     assert receipt == again == AsyncReceipt("i", True) != Receipt("i", False)
@@ -145,7 +163,7 @@ def _asked(receipt: Any) -> Any:
     return asyncio.run(found) if asyncio.iscoroutine(found) else found
 
 
-# -- as they end -------------------------------------------------------------------------------------------
+# -- as they end -----------------------------------------------------------------------------------
 
 
 def test_as_they_end(newest: Server) -> None:
@@ -168,7 +186,10 @@ def test_as_they_end(newest: Server) -> None:
         for one in queue.lease_many(2):
             assert one.complete(one.job.payload)
         left = list(ended)
-        assert {receipt.id: receipt.result() for receipt in left} == {rest[0].id: b"b", rest[2].id: b"d"}
+        assert {receipt.id: receipt.result() for receipt in left} == {
+            rest[0].id: b"b",
+            rest[2].id: b"d",
+        }
         assert list(as_completed(left)) == left
 
 
@@ -193,7 +214,9 @@ def test_as_they_end_under_asyncio(newest: Server) -> None:
             for one in await queue.lease_many(2):
                 assert await one.complete(one.job.payload)
             left = [await waiting, *[receipt async for receipt in ended]]
-            assert [await receipt for receipt in left] == [receipt.id and await receipt.result() for receipt in left]
+            assert [await receipt for receipt in left] == [
+                receipt.id and await receipt.result() for receipt in left
+            ]
             assert await asyncio.gather(*rest) == [b"b", b"c"]
 
     with newest.client() as client:
@@ -241,9 +264,18 @@ def test_of_several_queues(newest: Server) -> None:
 def test_of_sharded_queues(newest: Server) -> None:
     """Receipts of any shard and of other queues are mixed, with any names."""
     with Queue("s", url=newest.url, shards=6) as sharded, Queue("q", url=newest.url) as whole:
-        jobs: list[Any] = [b"0", NewJob(b"1", id="i"), NewJob(b"2", id="j", key="k"), b"3", NewJob(b"4", key="l")]
+        jobs: list[Any] = [
+            b"0",
+            NewJob(b"1", id="i"),
+            NewJob(b"2", id="j", key="k"),
+            b"3",
+            NewJob(b"4", key="l"),
+        ]
         receipts = [*sharded.enqueue_many(jobs), whole.enqueue(b"5")]
-        leases = {int(lease.job.payload): lease for lease in [*sharded.lease_many(5), *whole.lease_many(1)]}
+        leases = {
+            int(lease.job.payload): lease
+            for lease in [*sharded.lease_many(5), *whole.lease_many(1)]
+        }
         assert leases[2].complete(b"two")
         ended = as_completed(receipts, timeout=PATIENCE)
         assert next(ended) is receipts[2]
@@ -276,7 +308,9 @@ def test_of_a_sharded_queue_under_asyncio(newest: Server) -> None:
             for lease in await queue.lease_many(9):
                 assert await lease.complete(lease.job.payload)
             found = [await waiting, *[receipt async for receipt in ended]]
-            assert sorted([await receipt.result() for receipt in found]) == [b"%d" % n for n in range(9)]
+            assert sorted([await receipt.result() for receipt in found]) == [
+                b"%d" % n for n in range(9)
+            ]
             late = as_completed([await queue.enqueue(b"x")], timeout=0.05)
             with pytest.raises(TimeoutError, match="1 jobs have not ended"):
                 await anext(late)
@@ -299,7 +333,9 @@ def test_their_time(newest: Server) -> None:
         assert next(ended) is receipts[0]
         timer.join()
         began = time.monotonic()
-        with pytest.raises(TimeoutError, match=r"6 jobs have not ended within 0\.2 s: .*, …; they go on"):
+        with pytest.raises(
+            TimeoutError, match=r"6 jobs have not ended within 0\.2 s: .*, …; they go on"
+        ):
             next(ended)
         assert time.monotonic() - began < PATIENCE
         with pytest.raises(TimeoutError):

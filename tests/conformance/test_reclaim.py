@@ -1,5 +1,5 @@
-"""The return of jobs without a worker process. Causes are expired leases, dead workers, lost replies and foreign
-commands.
+"""The return of jobs without a worker process. Causes are expired leases, dead workers, lost
+replies and foreign commands.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def ring(queue, client):
 
 
 def works(queue, name, jobs, **options):
-    """Lease so many jobs as a worker of this name that is silent from then on. Return their entries."""
+    """Lease so many jobs as a worker of this name that is silent from then on. Return their
+    entries."""
     assert queue._run(queue.ops.beat(name, 0.001, register=True))
     held = []
     while len(held) < jobs:
@@ -60,7 +61,8 @@ def works(queue, name, jobs, **options):
 
 
 def declare(queue, workers=1, moved=0):
-    """Let a peer that is older than its timeout look. It must declare so many workers dead and move so many jobs."""
+    """Let a peer that is older than its timeout look. It must declare so many workers dead and move
+    so many jobs."""
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
     counted = [0, 0]
 
@@ -75,7 +77,9 @@ def declare(queue, workers=1, moved=0):
 
 
 def consumers(client):
-    return {consumer["name"].decode() for consumer in client.xinfo_consumers(key("jobs"), "workers")}
+    return {
+        consumer["name"].decode() for consumer in client.xinfo_consumers(key("jobs"), "workers")
+    }
 
 
 def entries(leases):
@@ -86,12 +90,13 @@ def payloads_of(leases):
     return [lease.job.payload for lease in leases]
 
 
-# -- every lease call looks after the others ----------------------------------------------------------
+# -- every lease call looks after the others -------------------------------------------------------
 
 
 @pytest.mark.differs("parts")
 def test_at_most_once_a_second(queue, client):
-    """A lease call is one script, and once a second there is another, which looks after the others."""
+    """A lease call is one script, and once a second there is another, which looks after the
+    others."""
     queue.lease()  # loads the scripts, too
     began = time.monotonic()
     client.config_resetstat()
@@ -123,11 +128,12 @@ def test_one_who_waits_is_given_what_is_due(connect):
     assert two.lease(block=PATIENCE).job.payload == b"hung"
 
 
-# -- expired leases ------------------------------------------------------------------------------------
+# -- expired leases --------------------------------------------------------------------------------
 
 
 def test_mixed_durations(connect):
-    """Each lease ends after its own duration, its last renewal's, or its queue's. Jobs come back in that order."""
+    """Each lease ends after its own duration, its last renewal's, or its queue's. Jobs come back in
+    that order."""
     brief, long = connect(lease=0.001), connect(lease=LONG)
     long.enqueue_many([b"%d" % i for i in range(8)])
     kept = [brief.lease(duration=LONG), long.lease(), brief.lease(), long.lease(duration=0.2)]
@@ -146,7 +152,8 @@ def test_mixed_durations(connect):
 
 @pytest.mark.differs("keys")
 def test_a_deadline_ends_with_its_lease(connect, client):
-    """The duration of a lease does not affect the next one, after it expired, was settled, or lost its group."""
+    """The duration of a lease does not affect the next one, after it expired, was settled, or lost
+    its group."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(6)])
     leases = [queue.lease(duration=LONG) for _ in range(5)]
@@ -162,7 +169,12 @@ def test_a_deadline_ends_with_its_lease(connect, client):
     assert payloads_of(got) == [b"0", b"5", b"1"]
     assert queue.renew(got[0], 0.001)
     client.xgroup_destroy(key("jobs"), "workers")
-    until(lambda: client.time()[0] * 1000 + client.time()[1] // 1000 > client.zscore(key("leases"), got[0].claim.entry))
+    until(
+        lambda: (
+            client.time()[0] * 1000 + client.time()[1] // 1000
+            > client.zscore(key("leases"), got[0].claim.entry)
+        )
+    )
     again = queue.lease_many(9)
     assert payloads_of(again) == [b"0", b"5", b"1"]
     assert queue._run(queue.ops.reclaim("sweeper", 10.0)).moved == 0
@@ -170,7 +182,8 @@ def test_a_deadline_ends_with_its_lease(connect, client):
 
 
 def test_a_long_pending_list(connect):
-    """An expired lease is found behind many live ones. Each sweep goes on where the last one stopped."""
+    """An expired lease is found behind many live ones. Each sweep goes on where the last one
+    stopped."""
     one, two = connect(lease=LONG), connect(lease=LONG)
     one.enqueue_many([b"x"] * 1100)
     one.lease_many(1100)
@@ -185,7 +198,8 @@ def test_a_long_pending_list(connect):
 
 @pytest.mark.differs("keys")
 def test_consumers_that_nobody_registered(connect, client):
-    """Jobs that a foreign consumer read by hand come back after the lease of the client that looks."""
+    """Jobs that a foreign consumer read by hand come back after the lease of the client that
+    looks."""
     queue = connect(lease=0.001)
     queue.enqueue(b"a")
     queue.counts()
@@ -196,12 +210,13 @@ def test_consumers_that_nobody_registered(connect, client):
     assert (lease.job.payload, lease.job.attempt) == (b"a", 2)
 
 
-# -- the dead --------------------------------------------------------------------------------------------
+# -- the dead --------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("ops")
 def test_the_dead_and_only_the_dead(connect, client):
-    """A dead worker's jobs go to the front in their order, with an attempt spent. Other workers keep theirs."""
+    """A dead worker's jobs go to the front in their order, with an attempt spent. Other workers
+    keep theirs."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(8)])
     assert queue._run(queue.ops.beat("alive", LONG, register=True))
@@ -228,14 +243,22 @@ def test_the_dead_and_only_the_dead(connect, client):
 
 @pytest.mark.differs("ops")
 def test_the_dead_hold_many(connect, client):
-    """One call can't move all of its jobs. The worker is told at once, and is removed when it holds none."""
+    """One call can't move all of its jobs. The worker is told at once, and is removed when it holds
+    none."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(1100)])
     held = works(queue, "ghost", 2 * CLAIMS_PER_SCRIPT)
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
     swept = []
-    until(lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].declared, longest=SWEEPS_S)
-    assert (swept[-1].moved, swept[-1].more, present(queue)["leased"]) == (CLAIMS_PER_SCRIPT, True, CLAIMS_PER_SCRIPT)
+    until(
+        lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].declared,
+        longest=SWEEPS_S,
+    )
+    assert (swept[-1].moved, swept[-1].more, present(queue)["leased"]) == (
+        CLAIMS_PER_SCRIPT,
+        True,
+        CLAIMS_PER_SCRIPT,
+    )
     assert queue._run(queue.ops.lease("ghost", 1)) is None
     assert "ghost" in consumers(client)
     until(lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].moved)
@@ -251,7 +274,9 @@ def test_nobody_is_declared_dead_by_a_newcomer(connect):
     queue.enqueue_many([b"a", b"b"])
     works(queue, "ghost", 1)
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
-    swept = [queue._run(queue.ops.reclaim(name, LONG)) for name in ("peer", "peer", "nobody", "ghost")]
+    swept = [
+        queue._run(queue.ops.reclaim(name, LONG)) for name in ("peer", "peer", "nobody", "ghost")
+    ]
     assert [(sweep.moved, sweep.declared) for sweep in swept] == [(0, 0)] * 4
     assert queue.lease().job.payload == b"b"
     assert queue.lease() is None
@@ -260,8 +285,8 @@ def test_nobody_is_declared_dead_by_a_newcomer(connect):
 
 @pytest.mark.differs("ops")
 def test_poison(connect):
-    """A job is dead after max_attempts expired leases, and the next job is not. Releases and a dead worker do not
-    count.
+    """A job is dead after max_attempts expired leases, and the next job is not. Releases and a dead
+    worker do not count.
     """
     queue = connect(lease=LONG, max_attempts=3)
     assert queue.enqueue(b"poison", id="p", headers={"a": "b"}).added
@@ -282,7 +307,8 @@ def test_poison(connect):
 
 
 def test_poison_lets_nothing_new_ahead(connect):
-    """However many jobs have no attempts left, parked jobs behind them are leased before new ones."""
+    """However many jobs have no attempts left, parked jobs behind them are leased before new
+    ones."""
     queue = connect(lease=LONG, max_attempts=1)
     queue.enqueue_many([b"%d" % i for i in range(30)])
     leases = [*queue.lease_many(20, duration=0.001), *queue.lease_many(5)]
@@ -294,7 +320,8 @@ def test_poison_lets_nothing_new_ahead(connect):
 
 @pytest.mark.differs("ops")
 def test_the_dead_of_long_ago(connect, client):
-    """No worker is old enough to declare others dead. Workers that left long ago still leave no keys."""
+    """No worker is old enough to declare others dead. Workers that left long ago still leave no
+    keys."""
     queue = connect(lease=LONG)
     queue.enqueue(b"a")
     for number in range(30):
@@ -312,7 +339,7 @@ def test_the_dead_of_long_ago(connect, client):
     assert present(queue) == {"leased": 1}
 
 
-# -- the front, and who is woken -----------------------------------------------------------------------------
+# -- the front, and who is woken -------------------------------------------------------------------
 
 
 @pytest.mark.differs("ops")
@@ -383,7 +410,11 @@ def test_a_blocked_reader_is_woken(connect, server, client, act):
 
 def test_a_reader_that_never_comes(newest):
     """The reader died. The next client leases the job, which wakes another after a second."""
-    with Queue("q", url=newest.url) as queue, waiter(newest) as blocked, ThreadPoolExecutor(1) as pool:
+    with (
+        Queue("q", url=newest.url) as queue,
+        waiter(newest) as blocked,
+        ThreadPoolExecutor(1) as pool,
+    ):
         queue.lease()
         queue.enqueue(b"a")
         ring(queue, blocked)
@@ -407,12 +438,13 @@ def test_wake_tokens_do_not_pile_up(queue, client):
     assert client.xlen(key("wake")) <= 16
 
 
-# -- lost replies, cancelled reads --------------------------------------------------------------------------
+# -- lost replies, cancelled reads -----------------------------------------------------------------
 
 
 @pytest.mark.differs("ops")
 def test_a_lost_reply(connect, client):
-    """Jobs of a read whose reply was lost still wait for the next lease, with their first attempt."""
+    """Jobs of a read whose reply was lost still wait for the next lease, with their first
+    attempt."""
     one, two = connect(), connect()
     assert one.lease() is None
     one.enqueue_many([b"a", b"b", b"c"])
@@ -456,7 +488,9 @@ def test_a_lease_call_asked_again(queue, client):
     """The repeated call returns the same jobs, which were delivered once."""
     queue.enqueue_many([b"a", b"b"])
     op = queue.ops.lease("w", 2, ttl=LONG)
-    first, again = (op.decode(client.execute_command(*op.wire("EVAL", "lane", "1"))) for _ in range(2))
+    first, again = (
+        op.decode(client.execute_command(*op.wire("EVAL", "lane", "1"))) for _ in range(2)
+    )
     assert [claim.entry for claim in first.claims] == [claim.entry for claim in again.claims]
     assert [(claim.count, claim.job.attempt) for claim in again.claims] == [(1, 1)] * 2
     assert present(queue) == {"leased": 2}
@@ -464,7 +498,8 @@ def test_a_lease_call_asked_again(queue, client):
 
 @pytest.mark.differs("blocked")
 def test_a_cancelled_lease_call(server, client):
-    """A coroutine that is cancelled while it blocks, when a job has just come, takes no delivery with it."""
+    """A coroutine that is cancelled while it blocks, when a job has just come, takes no delivery
+    with it."""
 
     async def story():
         async with AsyncQueue("q", url=server.url, **server.binary.options, lease=LONG) as queue:
@@ -476,7 +511,9 @@ def test_a_cancelled_lease_call(server, client):
                         await asyncio.sleep(0.001)
                 client.xadd(key("jobs"), {"data": str(number)})
                 task.cancel()
-                got += [lease for lease in await asyncio.gather(task, return_exceptions=True) if lease]
+                got += [
+                    lease for lease in await asyncio.gather(task, return_exceptions=True) if lease
+                ]
             assert sum(isinstance(lease, asyncio.CancelledError) for lease in got) > 0
             got += await queue.lease_many(30)
             leases = [lease for lease in got if not isinstance(lease, asyncio.CancelledError)]
@@ -485,7 +522,7 @@ def test_a_cancelled_lease_call(server, client):
     asyncio.run(story())
 
 
-# -- what others do by hand ------------------------------------------------------------------------------------
+# -- what others do by hand ------------------------------------------------------------------------
 
 STATES = ("leased", "parked", "idle", "new")
 
@@ -505,7 +542,9 @@ class Scene:
         self.entry = {lease.job.payload.decode(): lease.claim.entry for lease in leases}
         for _ in range(2):
             ring(self.holder, client)
-        self.entry |= {state.job.payload.decode(): state.entry for state in self.holder.admin.waiting()}
+        self.entry |= {
+            state.job.payload.decode(): state.entry for state in self.holder.admin.waiting()
+        }
         self.holder.enqueue(b"delayed", delay=LONG)
         assert present(self.holder) == {"leased": 2, "parked": 2, "waiting": 4, "delayed": 1}
 
@@ -518,14 +557,18 @@ class Scene:
         counts = self.queue.counts()
         assert min(counts.waiting, counts.parked, counts.leased, counts.delayed) >= 0
         assert self.client.xlen(key("jobs")) == counts.waiting + counts.parked + counts.leased
-        listed = [state.job.payload.decode() for state in [*self.queue.admin.waiting(), *self.queue.admin.running()]]
+        listed = [
+            state.job.payload.decode()
+            for state in [*self.queue.admin.waiting(), *self.queue.admin.running()]
+        ]
         for name, entry in self.entry.items():
             state = self.queue.find(entry)
             assert (state is not None) == bool(self.client.xrange(key("jobs"), entry, entry))
             assert state is not None or name not in listed
         peeked = self.queue.admin.peek()
         assert peeked is None or peeked.payload.decode() in listed
-        assert len(list(self.queue.admin.delayed())) <= counts.delayed  # one without a body is lost when it is due
+        # one without a body is lost when it is due
+        assert len(list(self.queue.admin.delayed())) <= counts.delayed
         self.queue.admin.workers()
         return listed
 
@@ -534,7 +577,9 @@ class Scene:
         tidy(self.queue)
         leases = self.queue.lease_many(20)  # after a SETID, some come twice
         won = self.queue.complete_many(leases)
-        return sorted(lease.job.payload.decode() for lease, done in zip(leases, won, strict=True) if done)
+        return sorted(
+            lease.job.payload.decode() for lease, done in zip(leases, won, strict=True) if done
+        )
 
 
 def names(*states, numbers=(1, 2)):
@@ -558,7 +603,9 @@ def delete_holder(scene):
 
 
 def delete_reserved(scene):
-    assert [scene.client.xgroup_delconsumer(key("jobs"), "workers", name) for name in ("parked", "idle")] == [2, 2]
+    assert [
+        scene.client.xgroup_delconsumer(key("jobs"), "workers", name) for name in ("parked", "idle")
+    ] == [2, 2]
 
 
 def destroy(scene):
@@ -583,7 +630,8 @@ def drop(*parts):
 
 EVERYTHING = names(*STATES)
 AVAILABLE = names("parked", "idle", "new")
-# What was done; what can still be leased; whether the holder's jobs can still be completed by it; how many are lost.
+# What was done; what can still be leased; whether the holder's jobs can still be completed by it;
+# how many are lost.
 BY_HAND = [
     (xdel, names("parked", "idle", "new", numbers=[2]), [False, True], 4),
     (xtrim, [], [False, False], 8),
@@ -603,15 +651,21 @@ BY_HAND = [
 
 
 @pytest.mark.differs("ops")
-@pytest.mark.parametrize(("act", "left", "won", "lost"), BY_HAND, ids=[row[0].__name__ for row in BY_HAND])
+@pytest.mark.parametrize(
+    ("act", "left", "won", "lost"), BY_HAND, ids=[row[0].__name__ for row in BY_HAND]
+)
 def test_by_hand(connect, client, act, left, won, lost):
-    """Foreign commands stop no job. Jobs that still exist are leased, and missing ones are counted."""
+    """Foreign commands stop no job. Jobs that still exist are leased, and missing ones are
+    counted."""
     scene = Scene(connect, client)
     act(scene)
     scene.look()
     assert scene.drain() == sorted(left)
     assert [lease.complete() for lease in scene.leases] == won
-    assert [lease.release() or lease.renew() or lease.retry() for lease in scene.leases] == [False, False]
+    assert [lease.release() or lease.renew() or lease.retry() for lease in scene.leases] == [
+        False,
+        False,
+    ]
     scene.look()
     assert scene.queue.counts().lost == lost
     assert scene.queue.lease() is None
@@ -623,8 +677,9 @@ def test_by_hand(connect, client, act, left, won, lost):
 
 @pytest.mark.differs("keys")
 def test_deleted_while_it_was_leased(connect, client):
-    """Entries that were removed by XDEL are never leased. Until their leases end they show as leased or parked, and
-    fewer jobs show as waiting. The sum is right at once, and no count is below 0.
+    """Entries that were removed by XDEL are never leased. Until their leases end they show as
+    leased or parked, and fewer jobs show as waiting. The sum is right at once, and no count is
+    below 0.
     """
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(6)])
@@ -661,8 +716,8 @@ def test_a_registration_that_was_removed(connect, client):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("how", ["lease", "reclaim", "repair", "idle"])
 def test_tokens_grow_though_the_group_is_lost(connect, client, how):
-    """The counts are lost with a group, after a failover or XGROUP DESTROY. No token repeats, and no stale claim
-    fits.
+    """The counts are lost with a group, after a failover or XGROUP DESTROY. No token repeats, and
+    no stale claim fits.
     """
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
@@ -704,7 +759,8 @@ def test_the_first_group_is_none_that_was_lost(connect):
 @pytest.mark.differs("keys", "removed")
 @pytest.mark.parametrize("gone", ["declared", "removed", "no registration"])
 def test_a_queue_that_was_declared_dead_leases_on(queue, connect, client, gone):
-    """A client that leases without a worker hears nothing of it. Its jobs run elsewhere, and it goes on."""
+    """A client that leases without a worker hears nothing of it. Its jobs run elsewhere, and it
+    goes on."""
     queue.enqueue_many([b"a", b"b", b"c"])
     before = queue.lease()
     name = queue._leaser.name

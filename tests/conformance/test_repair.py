@@ -1,4 +1,5 @@
-"""Repair. Each kind of damage by foreign commands is found, mended and reported, and nothing else is changed."""
+"""Repair. Each kind of damage by foreign commands is found, mended and reported, and nothing else
+is changed."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def old(client):
 def pending(client):
     """Return the pending entries as {entry: (consumer, deliveries)}."""
     rows = client.xpending_range(JOBS, "workers", "-", "+", 10_000)
-    return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
+    return {
+        row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"])
+        for row in rows
+    }
 
 
 def drained(queue):
@@ -44,8 +48,8 @@ def drained(queue):
 
 
 def mended(queue, client, **expected):
-    """Check that a repair finds exactly this, then nothing, and the law holds. A dry run finds it too and changes
-    nothing.
+    """Check that a repair finds exactly this, then nothing, and the law holds. A dry run finds it
+    too and changes nothing.
     """
     before = dumps(client)
     assert queue.admin.repair(dry_run=True) == Repairs(**expected)
@@ -55,12 +59,13 @@ def mended(queue, client, **expected):
     assert queue.counts().lost == 0
 
 
-# -- entries that are gone -------------------------------------------------------------------------------
+# -- entries that are gone -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["XDEL", "XTRIM"])
 def test_pending_entries_without_a_job(queue, client, how):
-    """The entry was removed while it was leased, parked or a wake token. Its claim is dropped with all its records."""
+    """The entry was removed while it was leased, parked or a wake token. Its claim is dropped with
+    all its records."""
     queue.lease()
     names = ["leased", "parked", "idle", "waiting"]
     queue.enqueue_many([NewJob(name.encode(), id=name) for name in names])
@@ -78,16 +83,21 @@ def test_pending_entries_without_a_job(queue, client, how):
     assert pending(client) == {}
     assert not client.exists(key("leases"), key("released"), IDS)
     assert queue.counts() == Counts(enqueued=4, deleted=4)
-    assert all(receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=name) for name in names]))
+    assert all(
+        receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=name) for name in names])
+    )
     assert len(drained(queue)) == 4
 
 
-# -- jobs that nobody would have been handed ---------------------------------------------------------------
+# -- jobs that nobody would have been handed -------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["XACK", "XGROUP DELCONSUMER", "XGROUP SETID", "made again at its end"])
+@pytest.mark.parametrize(
+    "how", ["XACK", "XGROUP DELCONSUMER", "XGROUP SETID", "made again at its end"]
+)
 def test_stranded_jobs_go_to_the_front(queue, client, how):
-    """The group counts them as delivered, but no pending list has them. They are parked in order before new jobs."""
+    """The group counts them as delivered, but no pending list has them. They are parked in order
+    before new jobs."""
     queue.enqueue_many([b"%d" % i for i in range(5)])
     leases = [] if how == "XGROUP SETID" else queue.lease_many(3, duration=LONG)
     entries = [entry for entry, _ in client.xrange(JOBS)]
@@ -103,10 +113,13 @@ def test_stranded_jobs_go_to_the_front(queue, client, how):
             client.xgroup_destroy(JOBS, "workers")
             client.xgroup_create(JOBS, "workers", entries[2])
     new = queue.enqueue(b"new")
-    stale = 1 if how == "made again at its end" else 0  # leftovers: the deadline of the fourth, which waits again
+    # leftovers: the deadline of the fourth, which waits again
+    stale = 1 if how == "made again at its end" else 0
     mended(queue, client, stranded=3, leftovers=stale)
     assert pending(client) == {entry.decode(): ("parked", 1000) for entry in entries[:3]}
-    assert [state.job.id for state in queue.admin.waiting()][:3] == [entry.decode() for entry in entries[:3]]
+    assert [state.job.id for state in queue.admin.waiting()][:3] == [
+        entry.decode() for entry in entries[:3]
+    ]
     assert not client.exists(key("leases"))
     again = queue.lease_many(10)
     assert [lease.job.payload for lease in again] == [b"0", b"1", b"2", b"3", b"4", b"new"]
@@ -119,7 +132,8 @@ def test_stranded_jobs_go_to_the_front(queue, client, how):
 
 
 def test_a_group_that_was_set_beyond_the_end(queue, client):
-    """New jobs would never be delivered. The group is set to the end, and the jobs go to the front."""
+    """New jobs would never be delivered. The group is set to the end, and the jobs go to the
+    front."""
     queue.lease()
     client.xgroup_setid(JOBS, "workers", "9999999999999-0")
     queue.enqueue_many([b"a", b"b"])
@@ -141,7 +155,8 @@ def test_a_group_that_was_set_back(queue, client):
 
 
 def test_a_group_that_was_destroyed(queue, client):
-    """The group is made again from the start. Leased jobs are delivered again once, and may be completed meanwhile."""
+    """The group is made again from the start. Leased jobs are delivered again once, and may be
+    completed meanwhile."""
     queue.enqueue_many([b"a", b"b", b"c"])
     a, _ = queue.lease_many(2, duration=LONG)
     client.xgroup_destroy(JOBS, "workers")
@@ -152,7 +167,8 @@ def test_a_group_that_was_destroyed(queue, client):
 
 
 def test_a_stream_that_was_deleted(queue, client):
-    """All its jobs are gone and counted as lost. Later jobs of foreign producers are counted too."""
+    """All its jobs are gone and counted as lost. Later jobs of foreign producers are counted
+    too."""
     queue.enqueue_many([b"x"] * 5)
     drained(queue)
     queue.enqueue_many([b"a", NewJob(b"b", id="b")])
@@ -160,7 +176,9 @@ def test_a_stream_that_was_deleted(queue, client):
     client.delete(JOBS)
     mended(queue, client, groups=1, ids_released=1, deleted=2)
     client.xadd(JOBS, {"data": b"foreign"})
-    assert queue.counts() == Counts(waiting=1, enqueued=7 if old(client) else 8, completed=5, deleted=2)
+    assert queue.counts() == Counts(
+        waiting=1, enqueued=7 if old(client) else 8, completed=5, deleted=2
+    )
     mended(queue, client, enqueued=1 if old(client) else 0)
     assert drained(queue) == [b"foreign"]
 
@@ -183,7 +201,8 @@ def test_a_stranded_job_wakes_who_waits(queue, client, meanwhile):
 
 
 def test_attempts_of_a_stranded_job(connect, client):
-    """Attempts of earlier rounds stay spent, and the attempt of this round is forgotten. The token grows each time."""
+    """Attempts of earlier rounds stay spent, and the attempt of this round is forgotten. The token
+    grows each time."""
     queue = connect(max_attempts=2)
     leased(queue, b"a", id="a").retry()
     tokens, attempts = [], []
@@ -209,14 +228,22 @@ def test_attempts_of_a_stranded_job(connect, client):
     assert present(queue) == {}
 
 
-# -- ids -----------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 def test_ids_of_jobs_that_are_gone_are_released(queue, client):
-    """Markers that point to another job's entry, to nothing, or to a missing delayed job are removed too."""
+    """Markers that point to another job's entry, to nothing, or to a missing delayed job are
+    removed too."""
     one = queue.enqueue(b"a")
     named = queue.enqueue(b"b", id="b")
-    wrong = {"gone": "5-0", "other": one.id, "another": client.hget(IDS, "b"), "none": "x", "late": "delayed", "x": ""}
+    wrong = {
+        "gone": "5-0",
+        "other": one.id,
+        "another": client.hget(IDS, "b"),
+        "none": "x",
+        "late": "delayed",
+        "x": "",
+    }
     client.hset(IDS, mapping=wrong)
     mended(queue, client, ids_released=len(wrong))
     assert list(client.hkeys(IDS)) == [b"b"]
@@ -224,7 +251,8 @@ def test_ids_of_jobs_that_are_gone_are_released(queue, client):
 
 
 def test_jobs_take_their_ids(queue, client):
-    """A job whose marker is missing or wrong gets its id back in every state, unless another job has that id."""
+    """A job whose marker is missing or wrong gets its id back in every state, unless another job
+    has that id."""
     late = NewJob(b"d", id="late", delay=LONG)
     queue.enqueue_many([NewJob(b"a", id="a"), NewJob(b"b", id="b"), NewJob(b"c", id="c"), late])
     queue.lease()
@@ -235,12 +263,14 @@ def test_jobs_take_their_ids(queue, client):
     client.xadd(JOBS, {"data": b"f", "id": b"c"})  # a second one: it comes too late
     mended(queue, client, ids_taken=5, enqueued=2 if old(client) else 0)
     assert client.hgetall(IDS) == before | {b"foreign": foreign}
-    assert not any(queue.enqueue(b"x", id=name).added for name in ("a", "b", "c", "late", "foreign"))
+    assert not any(
+        queue.enqueue(b"x", id=name).added for name in ("a", "b", "c", "late", "foreign")
+    )
     assert queue.cancel("foreign")
     assert queue.cancel("late")
 
 
-# -- what is delayed -------------------------------------------------------------------------------------
+# -- what is delayed -------------------------------------------------------------------------------
 
 
 def test_a_delayed_job_without_its_body(queue, client):
@@ -278,7 +308,7 @@ def test_a_body_that_is_none(queue, client):
     assert queue.admin.repair() == NOTHING
 
 
-# -- leftovers, workers ------------------------------------------------------------------------------------
+# -- leftovers, workers ----------------------------------------------------------------------------
 
 
 def test_leftovers(queue, client):
@@ -297,7 +327,8 @@ def test_leftovers(queue, client):
 
 
 def test_workers_that_are_known_by_half(queue, client):
-    """A registration without a heartbeat is removed. A heartbeat without a registration gets one."""
+    """A registration without a heartbeat is removed. A heartbeat without a registration gets
+    one."""
     lease = leased(queue)
     client.hset(key("registered"), "gone", "1000 60000")
     client.hdel(key("registered"), lease.worker)
@@ -307,11 +338,12 @@ def test_workers_that_are_known_by_half(queue, client):
     assert lease.renew()
 
 
-# -- the law of conservation -------------------------------------------------------------------------------
+# -- the law of conservation -----------------------------------------------------------------------
 
 
 def test_the_law_holds_again(queue, client):
-    """Entries that were removed by hand count as deleted, and uncounted ones as enqueued. Each is counted once."""
+    """Entries that were removed by hand count as deleted, and uncounted ones as enqueued. Each is
+    counted once."""
     queue.enqueue_many([b"x"] * 6)
     client.xdel(JOBS, *(entry for entry, _ in client.xrange(JOBS, count=2)))
     assert queue.counts().lost == 2
@@ -326,7 +358,8 @@ def test_the_law_holds_again(queue, client):
 
 
 def test_lost_counters(queue, client):
-    """The counters start again from the entries that are there and the stream's count of added ones."""
+    """The counters start again from the entries that are there and the stream's count of added
+    ones."""
     queue.enqueue_many([b"x"] * 5)
     assert queue.lease().complete()
     client.delete(key("stats"))
@@ -336,7 +369,7 @@ def test_lost_counters(queue, client):
     assert queue.counts() == Counts(waiting=4, enqueued=4 + gone, deleted=gone)
 
 
-# -- when there is nothing ---------------------------------------------------------------------------------
+# -- when there is nothing -------------------------------------------------------------------------
 
 
 def test_a_queue_that_is_not_there_stays_so(queue, client):
@@ -365,7 +398,9 @@ class Life:
             self.ring,
             lambda: queue.enqueue(b"x", id=name, delay=choose([None, None, 0.001, LONG])),
             lambda: queue.enqueue_many([b"y", NewJob(b"z", id=name), b"y"]),
-            lambda: self.leases.extend(queue.lease_many(choose([1, 3]), duration=choose([None, 0.001, LONG]))),
+            lambda: self.leases.extend(
+                queue.lease_many(choose([1, 3]), duration=choose([None, 0.001, LONG]))
+            ),
             lambda: self.leases.extend(queue.lease_many(2)),
             lambda: queue.lease(at_most_once=True),
             lambda: queue.cancel(name or "a"),
@@ -427,7 +462,10 @@ def running(kind: str, server: Server, handled: list[bytes]) -> Running:
 def jobs(first: int, number: int) -> list[NewJob]:
     """Return jobs with numbers as payloads, some with ids and some delayed."""
     delays = [None, None, None, None, 0.3]
-    return [NewJob(b"%d" % n, id=f"i{n}" if n % 2 else None, delay=delays[n % 5]) for n in range(first, first + number)]
+    return [
+        NewJob(b"%d" % n, id=f"i{n}" if n % 2 else None, delay=delays[n % 5])
+        for n in range(first, first + number)
+    ]
 
 
 COLOURS = {"sync": "threads", "async": "tasks"}
@@ -438,7 +476,11 @@ def test_a_worker_at_work_breaks_nothing(connect, server, colour):
     """The repair finds no damage at any moment, even if several repairs run at once."""
     queue = connect()
     handled: list[bytes] = []
-    with running(COLOURS[colour], server, handled), server.queue("q") as other, ThreadPoolExecutor(1) as pool:
+    with (
+        running(COLOURS[colour], server, handled),
+        server.queue("q") as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
         over = threading.Event()
 
         def look() -> int:
@@ -470,7 +512,11 @@ class Corruptor:
         self.done: dict[str, int] = {}
 
     def __call__(self) -> None:
-        acts = [self.remove] * 6 + [self.forget] * 6 + [self.unname, self.undate, self.unbody, self.dismiss] * 2
+        acts = (
+            [self.remove] * 6
+            + [self.forget] * 6
+            + [self.unname, self.undate, self.unbody, self.dismiss] * 2
+        )
         act = self.random.choice([*acts, self.forward, self.back, self.destroy])
         if act():
             self.done[act.__name__] = self.done.get(act.__name__, 0) + 1
@@ -492,11 +538,15 @@ class Corruptor:
 
     def unname(self) -> bool:
         """HDEL of an id."""
-        return bool((names := self.client.hkeys(IDS)) and self.client.hdel(IDS, self.random.choice(names)))
+        return bool(
+            (names := self.client.hkeys(IDS)) and self.client.hdel(IDS, self.random.choice(names))
+        )
 
     def undate(self) -> bool:
         """ZREM of a due time."""
-        return bool((names := self.client.zrange(DELAYED, 0, -1)) and self.client.zrem(DELAYED, names[0]))
+        return bool(
+            (names := self.client.zrange(DELAYED, 0, -1)) and self.client.zrem(DELAYED, names[0])
+        )
 
     def unbody(self) -> bool:
         """HDEL of a delayed job's fields."""
@@ -508,9 +558,12 @@ class Corruptor:
         return True
 
     def dismiss(self) -> bool:
-        """Run XGROUP DELCONSUMER on the consumers of workers, of parked jobs and of wake tokens, whatever they hold."""
+        """Run XGROUP DELCONSUMER on the consumers of workers, of parked jobs and of wake tokens,
+        whatever they hold."""
         names = [consumer["name"] for consumer in self.client.xinfo_consumers(JOBS, "workers")]
-        return bool(names and self.client.xgroup_delconsumer(JOBS, "workers", self.random.choice(names)))
+        return bool(
+            names and self.client.xgroup_delconsumer(JOBS, "workers", self.random.choice(names))
+        )
 
     def forward(self) -> bool:
         """XGROUP SETID to the end."""
@@ -528,13 +581,27 @@ class Corruptor:
 
 
 def test_corruption_while_workers_run(connect, client, server, colour):
-    """Every job that still exists is completed, and the counts are exact, although several clients repair (M-2)."""
+    """Every job that still exists is completed, and the counts are exact, although several clients
+    repair (M-2)."""
     queue = connect()
     handled: list[bytes] = []
     corruptor = Corruptor(client, 7)
     total = 0
-    every = ("stranded", "dangling", "ids_released", "ids_taken", "undated", "hollow", "leftovers", "deleted")
-    with running(COLOURS[colour], server, handled), server.queue("q") as other, ThreadPoolExecutor(1) as pool:
+    every = (
+        "stranded",
+        "dangling",
+        "ids_released",
+        "ids_taken",
+        "undated",
+        "hollow",
+        "leftovers",
+        "deleted",
+    )
+    with (
+        running(COLOURS[colour], server, handled),
+        server.queue("q") as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
         until(lambda: client.exists(key("wake")), "a worker that leases")
         found = NOTHING
         while len(corruptor.done) < 9 or not all(getattr(found, kind) for kind in every):
@@ -574,12 +641,14 @@ def test_several_repairs_at_once_mend_each_damage_once(connect, client, server):
         found = sum(pool.map(lambda other: other.admin.repair(), others), queue.admin.repair())
     for other in others:
         other.close()
-    assert found == Repairs(dangling=600, stranded=600, ids_released=600, ids_taken=200, deleted=600)
+    assert found == Repairs(
+        dangling=600, stranded=600, ids_released=600, ids_taken=200, deleted=600
+    )
     assert queue.admin.repair() == NOTHING
     assert queue.counts() == Counts(waiting=500, parked=600, leased=300, enqueued=2000, deleted=600)
 
 
-# -- dry runs ----------------------------------------------------------------------------------------------
+# -- dry runs --------------------------------------------------------------------------------------
 
 
 def damaged(queue, client, seed):
@@ -602,7 +671,16 @@ def test_a_dry_run_finds_what_a_repair_mends(connect, client):
         found = damaged(queue, client, seed)
         assert queue.admin.repair() == found, seed
         total += found
-    kinds = ("groups", "dangling", "stranded", "undated", "ids_released", "ids_taken", "leftovers", "deleted")
+    kinds = (
+        "groups",
+        "dangling",
+        "stranded",
+        "undated",
+        "ids_released",
+        "ids_taken",
+        "leftovers",
+        "deleted",
+    )
     assert [kind for kind in kinds if not getattr(total, kind)] == []
 
 
@@ -616,7 +694,9 @@ def test_a_dry_run_of_a_group_that_was_lost_with_leases(queue, client):
 @pytest.mark.parametrize("written", ["HDEL", "ZADD", "XACK"])
 def test_a_dry_run_that_writes_is_found(connect, client, monkeypatch, written):
     """Bugs are planted among the commands that a dry run may send."""
-    plant_scripts(monkeypatch, [("repair", "local names = 'EXISTS", f"local names = '{written} EXISTS")])
+    plant_scripts(
+        monkeypatch, [("repair", "local names = 'EXISTS", f"local names = '{written} EXISTS")]
+    )
     queue = connect()
     with pytest.raises(AssertionError):  # noqa: PT012
         queue.enqueue_many([NewJob(b"a", id="a"), NewJob(b"b", id="b", delay=LONG), NewJob(b"c")])
@@ -627,7 +707,7 @@ def test_a_dry_run_that_writes_is_found(connect, client, monkeypatch, written):
         mended(queue, client, dangling=1, undated=1, ids_released=1, deleted=1)
 
 
-# -- servers that refuse -----------------------------------------------------------------------------------
+# -- servers that refuse ---------------------------------------------------------------------------
 
 
 def test_a_key_of_another_type(connect, client):
@@ -657,6 +737,8 @@ def test_a_full_server(connect, client):
     try:
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             client.set("more", "x")
-        mended(queue, client, dangling=1, stranded=1, hollow=1, ids_released=1, ids_taken=1, deleted=1)
+        mended(
+            queue, client, dangling=1, stranded=1, hollow=1, ids_released=1, ids_taken=1, deleted=1
+        )
     finally:
         client.config_set("maxmemory", 0)

@@ -87,7 +87,9 @@ def order(queue: Any) -> None:
 
 
 def levels(queue: Any) -> None:
-    queue.enqueue_many([NewJob(b"x", id=f"{at}", priority=at % 3, headers={"tenant": "a"}) for at in range(9)])
+    queue.enqueue_many(
+        [NewJob(b"x", id=f"{at}", priority=at % 3, headers={"tenant": "a"}) for at in range(9)]
+    )
     first, second = queue.lease_many(2)
     assert first.release()
     assert second.retry()
@@ -138,7 +140,9 @@ FEATURES: dict[str, tuple[Callable[[Any], None], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("fill", "options"), FEATURES.values(), ids=FEATURES.keys())
-def test_a_healthy_queue_repairs_to_nothing(connect: Any, fill: Callable[[Any], None], options: dict[str, Any]) -> None:
+def test_a_healthy_queue_repairs_to_nothing(
+    connect: Any, fill: Callable[[Any], None], options: dict[str, Any]
+) -> None:
     """A second repair finds nothing either. No job loses its place."""
     if fill is steps and connect.colour != "sync":
         pytest.skip("steps of leases are the same in both colours")

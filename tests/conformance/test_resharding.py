@@ -1,5 +1,5 @@
-"""A change of the number of shards while the queue is used. Jobs, ids, delays, dead letters and schedules are
-followed.
+"""A change of the number of shards while the queue is used. Jobs, ids, delays, dead letters and
+schedules are followed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def queue(connect: Any) -> Any:
 
 
 def table_of(client: Any, group: str = "q") -> Table:
-    rows = {field.decode(): row.decode() for field, row in client.hgetall(Keys.of(group).shards).items()}
+    rows = {
+        field.decode(): row.decode() for field, row in client.hgetall(Keys.of(group).shards).items()
+    }
     table = Table.parse(group, rows)
     assert table is not None
     return table
@@ -51,14 +53,19 @@ def gone(queue: Any, client: Any, group: str = "q") -> Any:
 
 
 @pytest.mark.parametrize("shards", [NEW, 2, 5])
-def test_jobs_stay_and_new_ones_go_to_new_shards(connect: Any, client: redis.Redis, queue: Any, shards: int) -> None:
+def test_jobs_stay_and_new_ones_go_to_new_shards(
+    connect: Any, client: redis.Redis, queue: Any, shards: int
+) -> None:
     before = queue.enqueue_many([NewJob(b"%d" % n, id=f"i{n}", key=f"k{n}") for n in range(60)])
     anonymous = queue.enqueue(b"60")
     found = queue.admin.reshard(shards)
     assert (found.shards, found.draining, found.left, found.done) == (shards, OLD, 61, False)
     assert [shard.state for shard in queue.admin.shards()] == ["draining"] * OLD + ["open"] * shards
     assert not any(
-        receipt.added for receipt in queue.enqueue_many([NewJob(b"x", id=r.id, key=f"k{r.id[1:]}") for r in before])
+        receipt.added
+        for receipt in queue.enqueue_many(
+            [NewJob(b"x", id=r.id, key=f"k{r.id[1:]}") for r in before]
+        )
     )
     assert queue.enqueue_many([NewJob(b"%d" % n, key=f"k{n}") for n in range(61, 100)])
     assert int(queue.enqueue(b"100").id.partition("@")[2]) >= OLD
@@ -68,7 +75,9 @@ def test_jobs_stay_and_new_ones_go_to_new_shards(connect: Any, client: redis.Red
     jobs = drained(connect("q", shards=OLD))
     assert sorted(int(job.payload) for job in jobs) == [*range(101)]
     table = table_of(client)
-    assert all(job.shard == table.shard_of(job.key) for job in jobs if job.key and int(job.payload) > 60)
+    assert all(
+        job.shard == table.shard_of(job.key) for job in jobs if job.key and int(job.payload) > 60
+    )
     found = gone(queue, client)
     assert (found.shards, found.draining, found.done) == (shards, 0, True)
     assert [shard.number for shard in queue.admin.shards()] == [*range(OLD, OLD + shards)]
@@ -87,13 +96,18 @@ def test_a_client_that_knows_the_old_table(connect: Any, queue: Any) -> None:
     queue.enqueue(b"y", id="there", key="k")
     assert clients["enqueue"].enqueue(b"z", key="k").added
     assert not clients["enqueue"].enqueue(b"z", id="there", key="k").added
-    receipts = clients["many"].enqueue_many([NewJob(b"z", id="there", key="k"), NewJob(b"m", id="many"), b"any"])
+    receipts = clients["many"].enqueue_many(
+        [NewJob(b"z", id="there", key="k"), NewJob(b"m", id="many"), b"any"]
+    )
     assert [receipt.added for receipt in receipts] == [False, True, True]
     assert clients["counts"].counts().waiting == 4
     assert clients["find"].find("there").job.payload == b"y"
     assert len(list(clients["list"].admin.waiting())) == 4
     assert clients["cancel"].cancel("many")
-    assert clients["conditional"].enqueue(b"new", id="there", key="k", if_exists=Replace()).outcome == "replaced"
+    assert (
+        clients["conditional"].enqueue(b"new", id="there", key="k", if_exists=Replace()).outcome
+        == "replaced"
+    )
     assert clients["pause"].admin.pause()
     assert clients["lease"].lease() is None
     assert clients["pause"].admin.resume()
@@ -111,7 +125,9 @@ def test_ids_are_unique_across_the_change(queue: Any, connect: Any) -> None:
     queue.admin.reshard(NEW)
     for one in (queue, other):
         assert [one.enqueue(b"x", id=name).added for name in "ab"] == [False, False]
-        assert [receipt.added for receipt in one.enqueue_many([NewJob(b"x", id=name) for name in "ab"])] == [
+        assert [
+            receipt.added for receipt in one.enqueue_many([NewJob(b"x", id=name) for name in "ab"])
+        ] == [
             False,
             False,
         ]
@@ -128,8 +144,11 @@ def die(queue: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["ids", "all", "bulk"])
-def test_a_dead_letter_whose_id_another_shard_has_stays(queue: Any, client: redis.Redis, way: str) -> None:
-    """The letter stays in its shard. Letters without an id or of another key are redriven meanwhile."""
+def test_a_dead_letter_whose_id_another_shard_has_stays(
+    queue: Any, client: redis.Redis, way: str
+) -> None:
+    """The letter stays in its shard. Letters without an id or of another key are redriven
+    meanwhile."""
 
     def redrive() -> int:
         if way != "bulk":
@@ -140,7 +159,9 @@ def test_a_dead_letter_whose_id_another_shard_has_stays(queue: Any, client: redi
             done, cursor = done + step.done, step.cursor
         return done
 
-    queue.enqueue_many([NewJob(b"x", id="a"), NewJob(b"x", id="b", key="k"), NewJob(b"x", id="c", key="k")])
+    queue.enqueue_many(
+        [NewJob(b"x", id="a"), NewJob(b"x", id="b", key="k"), NewJob(b"x", id="c", key="k")]
+    )
     ids = ["a", "b", "c", queue.enqueue(b"x").id]
     die(queue)
     queue.admin.reshard(NEW)
@@ -167,12 +188,16 @@ def test_conditions_reach_the_job_where_it_is(queue: Any) -> None:
     assert queue.enqueue(b"y", id="d", if_exists=Debounce(120)).outcome == "moved"
     assert queue.enqueue(b"y", id="t", if_exists=Throttle(60)).outcome == "dropped"
     assert queue.enqueue(b"y", id="n", if_exists=Throttle(60)).outcome == "added"
-    assert {one.job.id: one.job.shard < OLD for one in queue.admin.delayed()} == {"r": True, "d": True}
+    assert {one.job.id: one.job.shard < OLD for one in queue.admin.delayed()} == {
+        "r": True,
+        "d": True,
+    }
     assert queue.find("n").job.shard >= OLD
 
 
 def test_concurrent_calls_reach_the_jobs_where_they_are(server: Server) -> None:
-    """The calls travel together to a shard that takes no new job. They change its jobs and leave the others."""
+    """The calls travel together to a shard that takes no new job. They change its jobs and leave
+    the others."""
 
     async def story() -> None:
         options = {**server.binary.options, "shards": OLD}
@@ -182,7 +207,10 @@ def test_concurrent_calls_reach_the_jobs_where_they_are(server: Server) -> None:
             await queue.admin.reshard(NEW)
             mixed = [name for old in there for name in (old, f"new{old[3:]}")]
             receipts = await asyncio.gather(
-                *(queue.enqueue(b"y", id=name, key="k", delay=60, if_exists=Replace()) for name in mixed)
+                *(
+                    queue.enqueue(b"y", id=name, key="k", delay=60, if_exists=Replace())
+                    for name in mixed
+                )
             )
             assert [receipt.outcome for receipt in receipts] == ["replaced", "added"] * 20
             found = [(one.job.id, one.job.shard < OLD) async for one in queue.admin.delayed()]
@@ -331,7 +359,9 @@ def test_a_late_call_to_a_shard_that_is_gone(connect: Any, client: redis.Redis, 
     assert len(drained(queue)) == 2
 
 
-def test_a_change_that_stopped_is_gone_on_with(connect: Any, client: redis.Redis, queue: Any) -> None:
+def test_a_change_that_stopped_is_gone_on_with(
+    connect: Any, client: redis.Redis, queue: Any
+) -> None:
     """The next caller continues the change. Until then jobs go on as before."""
     queue.enqueue(b"x", id="i")
     table = table_of(client)
@@ -347,7 +377,9 @@ def test_a_change_that_stopped_is_gone_on_with(connect: Any, client: redis.Redis
     assert len(drained(queue)) == 3
 
 
-def test_a_lost_table_is_written_anew_by_whoever_knows_it(connect: Any, client: redis.Redis, queue: Any) -> None:
+def test_a_lost_table_is_written_anew_by_whoever_knows_it(
+    connect: Any, client: redis.Redis, queue: Any
+) -> None:
     queue.enqueue(b"x")
     queue.admin.reshard(NEW)
     rows = client.hgetall(Keys.of("q").shards)
@@ -360,14 +392,22 @@ def test_a_lost_table_is_written_anew_by_whoever_knows_it(connect: Any, client: 
 def test_a_lost_table_is_not_made_up_by_a_client_that_never_knew_it(
     connect: Any, client: redis.Redis, queue: Any
 ) -> None:
-    """A new table would name other shards than those with the jobs. The client goes on when the table is back."""
+    """A new table would name other shards than those with the jobs. The client goes on when the
+    table is back."""
     queue.enqueue(b"x")
     queue.admin.reshard(NEW)
     rows = client.hgetall(Keys.of("q").shards)
     client.delete(Keys.of("q").shards)
     fresh = connect("q", shards=NEW)
-    for call in (fresh.counts, lambda: fresh.enqueue(b"y"), lambda: fresh.enqueue_many([b"y"]), fresh.lease):
-        with pytest.raises(ShardsMismatch, match=r"is gone, and shards are there: .* from a backup"):
+    for call in (
+        fresh.counts,
+        lambda: fresh.enqueue(b"y"),
+        lambda: fresh.enqueue_many([b"y"]),
+        fresh.lease,
+    ):
+        with pytest.raises(
+            ShardsMismatch, match=r"is gone, and shards are there: .* from a backup"
+        ):
             call()
     assert not client.exists(Keys.of("q").shards)
     assert queue.counts().waiting == 1
@@ -376,7 +416,9 @@ def test_a_lost_table_is_not_made_up_by_a_client_that_never_knew_it(
     assert fresh.counts().waiting == 2
 
 
-def test_a_lost_table_that_nothing_has_changed_is_made_anew(connect: Any, client: redis.Redis, queue: Any) -> None:
+def test_a_lost_table_that_nothing_has_changed_is_made_anew(
+    connect: Any, client: redis.Redis, queue: Any
+) -> None:
     """Any client makes the same table."""
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(12)])
     rows = client.hgetall(Keys.of("q").shards)
@@ -385,7 +427,9 @@ def test_a_lost_table_that_nothing_has_changed_is_made_anew(connect: Any, client
     assert client.hgetall(Keys.of("q").shards) == rows
 
 
-def test_a_table_that_another_client_made_up_is_put_right(connect: Any, client: redis.Redis, queue: Any) -> None:
+def test_a_table_that_another_client_made_up_is_put_right(
+    connect: Any, client: redis.Redis, queue: Any
+) -> None:
     """A client that knows the lost table puts it right."""
     queue.enqueue(b"x")
     queue.admin.reshard(NEW)

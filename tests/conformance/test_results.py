@@ -1,4 +1,5 @@
-"""Waiting for results. The server tells of them without polling, and many waiters share one connection."""
+"""Waiting for results. The server tells of them without polling, and many waiters share one
+connection."""
 
 from __future__ import annotations
 
@@ -117,7 +118,9 @@ HOW = {
 
 @pytest.mark.differs("ends", "cancelled", "cancelled by payload", "deleted", "purged")
 @pytest.mark.parametrize("end", ENDS)
-def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurried: None, end: str) -> None:
+def test_a_job_that_will_have_no_result(
+    connect: Connect, server: Server, unhurried: None, end: str
+) -> None:
     """The waiting client is told as soon as this is certain."""
     queue = connect()
     queue.enqueue(b"x", id="i")
@@ -165,7 +168,8 @@ def test_an_id_that_is_used_again_is_waited_for(
 
 
 def test_results_of_many(queue: Any, once_awaited: Then, unhurried: None) -> None:
-    """Results that exist come first, then new ones. Jobs that can't have one any more are left out."""
+    """Results that exist come first, then new ones. Jobs that can't have one any more are left
+    out."""
     ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 250)]
     for lease in queue.lease_many(50):
         lease.complete(lease.job.id)
@@ -192,7 +196,9 @@ def test_time_is_over(queue: Any, client: redis.Redis) -> None:
 
 
 @pytest.mark.differs("elsewhere")
-def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unhurried: None) -> None:
+def test_a_cut_while_waiting(
+    queue: Any, once_awaited: Then, server: Server, unhurried: None
+) -> None:
     """A result that was published during the cut is looked up when the subscriber is back."""
     name = queue.enqueue(b"x").id
 
@@ -201,7 +207,9 @@ def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unh
         assert lease is not None
         with server.client() as client, client.pipeline() as pipe:
             pipe.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-            pipe.execute_command(*other.ops.complete([lease.claim], results={lease.claim.entry: b"r"}).wire())
+            pipe.execute_command(
+                *other.ops.complete([lease.claim], results={lease.claim.entry: b"r"}).wire()
+            )
             assert pipe.execute() == [1, [1]]
 
     once_awaited(act)
@@ -210,8 +218,11 @@ def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unh
 
 @pytest.mark.differs("one server")
 def test_who_may_not_listen_looks(connect: Connect, client: redis.Redis, server: Server) -> None:
-    """A client without the right to listen polls. A client without the right to publish completes jobs."""
-    client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
+    """A client without the right to listen polls. A client without the right to publish completes
+    jobs."""
+    client.execute_command(
+        "ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels"
+    )
     url = f"unix://deaf@{server.path}?password=x"
     try:
         queue = connect(url=url)
@@ -232,21 +243,26 @@ def test_who_may_not_listen_looks(connect: Connect, client: redis.Redis, server:
 
 
 def test_a_thousand_who_wait(newest: Server) -> None:
-    """A thousand callers share one subscription and a few connections. Each gets its result, and a cancelled one
-    disturbs no other.
+    """A thousand callers share one subscription and a few connections. Each gets its result, and a
+    cancelled one disturbs no other.
     """
 
     async def story() -> tuple[list[str], list[bytes | None], int]:
         async with AsyncQueue("q", url=newest.url) as queue:
             ids = [receipt.id for receipt in await queue.enqueue_many([b"x"] * 1000)]
-            waiting = [asyncio.create_task(queue.result(name, timeout=2 * PATIENCE)) for name in ids]
+            waiting = [
+                asyncio.create_task(queue.result(name, timeout=2 * PATIENCE)) for name in ids
+            ]
             dropped = asyncio.create_task(queue.result(ids[0], timeout=2 * PATIENCE))
             while not await asyncio.to_thread(listeners, client):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             dropped.cancel()
             connections = len(await asyncio.to_thread(client.client_list))
             leases = await queue.lease_many(1000)
-            assert await asyncio.gather(*[lease.complete(lease.job.id) for lease in leases]) == [True] * 1000
+            assert (
+                await asyncio.gather(*[lease.complete(lease.job.id) for lease in leases])
+                == [True] * 1000
+            )
             return ids, await asyncio.gather(*waiting), connections
 
     with newest.client() as client:
@@ -266,12 +282,16 @@ def test_threads_share_a_subscription(newest: Server) -> None:
             until(lambda: listeners(client) == 1)
             for lease in queue.lease_many(20):
                 lease.complete(lease.job.id)
-            assert [future.result(PATIENCE) for future in waiting] == [name.encode() for name in ids]
+            assert [future.result(PATIENCE) for future in waiting] == [
+                name.encode() for name in ids
+            ]
         assert listeners(client) == 1
         queue.close()
         until(lambda: listeners(client) == 0)
         name = queue.enqueue(b"x").id  # used again, it begins again
-        timer = threading.Timer(0.1, lambda: [lease.complete(b"r") for lease in queue.lease_many(1)])
+        timer = threading.Timer(
+            0.1, lambda: [lease.complete(b"r") for lease in queue.lease_many(1)]
+        )
         timer.start()
         assert queue.result(name, timeout=PATIENCE) == b"r"
         timer.join()

@@ -1,4 +1,5 @@
-"""Recurring jobs. The server's clock decides, and each tick makes one job, however many clients look."""
+"""Recurring jobs. The server's clock decides, and each tick makes one job, however many clients
+look."""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ def test_an_interval(queue, client):
         leases.append(queue.lease(block=PATIENCE))
         assert now(client) >= tick(leases[-1].job)
     jobs = [lease.job for lease in leases]
-    assert {(job.payload, job.headers["a"], job.attempt, job.id[:2]) for job in jobs} == {(b"x", "b", 1, "s@")}
+    assert {(job.payload, job.headers["a"], job.attempt, job.id[:2]) for job in jobs} == {
+        (b"x", "b", 1, "s@")
+    }
     assert {tick(after) - tick(before) for before, after in pairwise(jobs)} == {150}
     assert queue.complete_many(leases) == [True] * 4
     assert queue.admin.unschedule("s")
@@ -86,15 +89,17 @@ def test_an_interval(queue, client):
 def test_a_cron_expression(connect, client):
     """The schedule has seconds, a time zone and a codec."""
     queue = connect(codec=JSONCodec())
-    assert queue.admin.schedule("s", {"a": 1}, cron="*/1 * * * * *", timezone=ZoneInfo("Asia/Kolkata"), missed="all")
+    assert queue.admin.schedule(
+        "s", {"a": 1}, cron="*/1 * * * * *", timezone=ZoneInfo("Asia/Kolkata"), missed="all"
+    )
     first, second = queue.lease(block=PATIENCE).job, queue.lease(block=PATIENCE).job
     assert (first.payload, tick(first) % 1000, tick(second) - tick(first)) == ({"a": 1}, 0, 1000)
 
 
 @pytest.mark.differs("keys")
 def test_replaced(queue, client):
-    """A schedule with the same timing goes on unchanged, however often a program declares it. Another timing starts
-    anew.
+    """A schedule with the same timing goes on unchanged, however often a program declares it.
+    Another timing starts anew.
     """
     due = overdue(queue, client, -0.5)
     assert not queue.admin.schedule("s", b"new", every=3600, missed="all", headers={"h": "1"})
@@ -131,17 +136,26 @@ def test_the_last_run(queue, client):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize(("missed", "ran"), [("skip", 0), ("once", 1), ("all", 3)])
 def test_paused_and_resumed(queue, client, missed, ran):
-    """A paused schedule makes no job, even if it is replaced. Its policy then decides about the ticks of the pause."""
+    """A paused schedule makes no job, even if it is replaced. Its policy then decides about the
+    ticks of the pause."""
     due = overdue(queue, client, 2.5, missed=missed)
     late = schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops
-    assert [queue.admin.pause_schedule(name) for name in ("s", "s", "nobody")] == [True, False, False]
+    assert [queue.admin.pause_schedule(name) for name in ("s", "s", "nobody")] == [
+        True,
+        False,
+        False,
+    ]
     assert [queue._run(op) for op in late] == [False]
     assert not queue.admin.schedule("s", b"x", every=3600, missed=missed)
     (schedule,) = queue.admin.schedules()
     assert (schedule.paused, round(schedule.next_due * 1000)) == (True, due)
     turn(queue)
     assert queue.counts() == Counts()
-    assert [queue.admin.resume_schedule(name) for name in ("s", "s", "nobody")] == [True, False, False]
+    assert [queue.admin.resume_schedule(name) for name in ("s", "s", "nobody")] == [
+        True,
+        False,
+        False,
+    ]
     turn(queue)
     assert queue.counts().waiting == ran
     assert queue.admin.pause_schedule("s")
@@ -174,7 +188,11 @@ def test_run_now(queue, client):
     ids = [first, *(queue.admin.run_schedule("s") for _ in range(20))]
     assert len(set(ids)) == 21
     (schedule,) = queue.admin.schedules()
-    assert (round(schedule.next_due * 1000), schedule.last_id, schedule.paused) == (due, ids[-1], True)
+    assert (round(schedule.next_due * 1000), schedule.last_id, schedule.paused) == (
+        due,
+        ids[-1],
+        True,
+    )
     assert abs(schedule.last_run * 1000 - now(client)) < 60_000
     jobs = [lease.job for lease in queue.lease_many(50)]
     assert [job.id for job in jobs] == ids
@@ -184,7 +202,8 @@ def test_run_now(queue, client):
 
 @pytest.mark.differs("ops")
 def test_replaced_while_somebody_decides(queue, client):
-    """A client that looked before the schedule was replaced or removed enqueues no job of the old one."""
+    """A client that looked before the schedule was replaced or removed enqueues no job of the old
+    one."""
     overdue(queue, client, 0.5)
     late = schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops
     queue.admin.schedule("s", b"new", every=1800)
@@ -197,11 +216,14 @@ def test_replaced_while_somebody_decides(queue, client):
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize(("missed", "hours"), [("skip", []), ("once", [3]), ("all", [0, 1, 2, 3])])
 def test_missed(queue, client, missed, hours):
-    """No client was there for three and a half hours. The schedule then goes on in its old rhythm."""
+    """No client was there for three and a half hours. The schedule then goes on in its old
+    rhythm."""
     due = overdue(queue, client, 3.5, missed=missed)
     turn(queue)
     turn(queue)
-    assert [tick(state.job) for state in queue.admin.waiting()] == [due + hour * HOUR for hour in hours]
+    assert [tick(state.job) for state in queue.admin.waiting()] == [
+        due + hour * HOUR for hour in hours
+    ]
     (schedule,) = queue.admin.schedules()
     assert round(schedule.next_due * 1000) == due + 4 * HOUR
     assert queue.counts() == Counts(waiting=len(hours), enqueued=len(hours))
@@ -232,7 +254,9 @@ def test_one_job_a_tick_however_many_look(server, client):
     with ThreadPoolExecutor(len(peers)) as pool:
         verdicts = list(pool.map(look, peers))
     assert sorted(verdicts) == [[False]] * 7 + [[True]]
-    assert [tick(state.job) for state in peers[0].admin.waiting()] == [due + hour * HOUR for hour in range(21)]
+    assert [tick(state.job) for state in peers[0].admin.waiting()] == [
+        due + hour * HOUR for hour in range(21)
+    ]
     for queue in peers:
         queue.close()
 
@@ -251,8 +275,8 @@ def test_an_id_that_is_taken(queue, client):
 
 @pytest.mark.differs("ops")
 def test_schedules_and_the_whole_queue(queue, client, server):
-    """Purging keeps schedules and deleting removes them. A queue with a schedule exists. Its enqueued jobs can be
-    cancelled.
+    """Purging keeps schedules and deleting removes them. A queue with a schedule exists. Its
+    enqueued jobs can be cancelled.
     """
     due = overdue(queue, client, 0.5)
     assert headrace.queues(client) == ["q"]
@@ -341,5 +365,8 @@ def test_schedules_that_are_too_much_for_one_answer(newest_connect, newest):
         client.zadd("headrace:{q}:q:ticks", {name: now(client) - 1 for name in names})
     found = {}
     while len(found) < len(names):
-        found |= {lease.job.id.partition("@")[0]: lease.job.payload for lease in queue.lease_many(4, block=5)}
+        found |= {
+            lease.job.id.partition("@")[0]: lease.job.payload
+            for lease in queue.lease_many(4, block=5)
+        }
     assert found == names

@@ -1,4 +1,5 @@
-"""Payloads that are bound to their queue and job. They open wherever the server or a worker moves them."""
+"""Payloads that are bound to their queue and job. They open wherever the server or a worker moves
+them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def taken(queue: Any) -> list[Any]:
 def test_it_is_read_wherever_its_job_is(newest_connect: Connect, codec: Any, shards: int) -> None:
     """The job is waiting, delayed, retried, released, dead and redriven, with an id and without."""
     queue = newest_connect("g/a", codec=codec, shards=shards, max_attempts=2)
-    queue.enqueue_many([[0], NewJob([1], id="a"), NewJob([2], id="b", delay=LONG), NewJob([3], delay=LONG)])
+    queue.enqueue_many(
+        [[0], NewJob([1], id="a"), NewJob([2], id="b", delay=LONG), NewJob([3], delay=LONG)]
+    )
     assert sorted(payloads(queue.admin.waiting())) == [[0], [1]]
     assert sorted(payloads(queue.admin.delayed())) == [[2], [3]]
     assert [queue.find(name).job.payload for name in "ab"] == [[1], [2]]
@@ -80,7 +83,8 @@ def test_what_takes_the_place_of_a_job(newest_connect: Connect, codec: Any) -> N
 
 
 def test_a_reshard_takes_it_along(newest_connect: Connect, newest: Server, codec: Any) -> None:
-    """Delayed jobs, dead letters and schedules are read in their new shard. The jobs that stay are read too."""
+    """Delayed jobs, dead letters and schedules are read in their new shard. The jobs that stay are
+    read too."""
     queue = newest_connect("g/a", codec=codec, shards=SHARDS)
     jobs = [NewJob([n], id=name, delay=LONG if n % 3 == 0 else None) for n, name in enumerate(IDS)]
     queue.enqueue_many([*jobs, [len(IDS)]])
@@ -101,7 +105,8 @@ def test_a_reshard_takes_it_along(newest_connect: Connect, newest: Server, codec
 
 
 def test_the_outbox_hands_it_over(newest_connect: Connect, codec: Any) -> None:
-    """Follow-ups whose key or id is in another shard, of this queue and of another one of the group."""
+    """Follow-ups whose key or id is in another shard, of this queue and of another one of the
+    group."""
     queue, other = (newest_connect(name, codec=codec, shards=SHARDS) for name in ("g/a", "g/b"))
     queue.enqueue([0], key="k")
     far = [name for name in IDS if TABLE.shard_of(name) != TABLE.shard_of("k")]
@@ -110,5 +115,8 @@ def test_the_outbox_hands_it_over(newest_connect: Connect, codec: Any) -> None:
     there.append(NewJob([9, 9], key="k", queue="g/b", delay=0.001))
     assert queue.lease().complete(then=[*here, *there])
     found: list[Any] = []
-    until(lambda: found.extend([*taken(queue), *taken(other)]) or len(found) == len([*here, *there]), "all of them")
+    until(
+        lambda: found.extend([*taken(queue), *taken(other)]) or len(found) == len([*here, *there]),
+        "all of them",
+    )
     assert sorted(found) == sorted(job.payload for job in [*here, *there])

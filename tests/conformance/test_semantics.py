@@ -1,4 +1,5 @@
-"""Traps of the semantics, one test each. They concern completion, the count of deliveries, and checks before writes."""
+"""Traps of the semantics, one test each. They concern completion, the count of deliveries, and
+checks before writes."""
 
 from __future__ import annotations
 
@@ -10,28 +11,34 @@ from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from tests.support.awaiting import until
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
-# -- finishing is a fact about the job, everything else a decision about a lease --------------------------
+# -- finishing is a fact about the job, everything else a decision about a lease -------------------
 
 FENCED = {
     "release": lambda queue, claims: queue.ops.release(claims),
     "renew": lambda queue, claims: queue.ops.renew(claims),
     "renew for long": lambda queue, claims: queue.ops.renew(claims, duration=LONG),
     "retry": lambda queue, claims: queue.ops.retry([(claim, None, True, "") for claim in claims]),
-    "retry later": lambda queue, claims: queue.ops.retry([(claim, LONG, False, "") for claim in claims]),
+    "retry later": lambda queue, claims: queue.ops.retry(
+        [(claim, LONG, False, "") for claim in claims]
+    ),
     "dead_letter": lambda queue, claims: queue.ops.dead_letter([(claim, "no") for claim in claims]),
     "complete": lambda queue, claims: queue.ops.complete(claims, fenced=True),
 }
 
 
 def everything(client):
-    """Return all keys with their values, except records of calls, registrations and ages of leases."""
+    """Return all keys with their values, except records of calls, registrations and ages of
+    leases."""
     held = {}
     for name in sorted(client.scan_iter()):
         part = name.decode().rpartition(":")[2]
         if part not in ("workers", "registered") and b":lane:" not in name:
             held[part] = client.dump(name)
     rows = client.xpending_range(key("jobs"), "workers", "-", "+", 1000)
-    held["jobs"] = [client.xrange(key("jobs")), [(r["message_id"], r["consumer"], r["times_delivered"]) for r in rows]]
+    held["jobs"] = [
+        client.xrange(key("jobs")),
+        [(r["message_id"], r["consumer"], r["times_delivered"]) for r in rows],
+    ]
     return held
 
 
@@ -39,8 +46,8 @@ def everything(client):
 @pytest.mark.parametrize("many", [1, 3], ids=["one", "many"])
 @pytest.mark.parametrize("present_holder", ["another", "the same", "nobody"])
 def test_a_stale_lease_decides_nothing(connect, client, many, present_holder):
-    """A lost lease moves no job by any verb, one by one or in bulk, even if its owner holds the job again. A fenced
-    completion fails too.
+    """A lost lease moves no job by any verb, one by one or in bulk, even if its owner holds the job
+    again. A fenced completion fails too.
     """
     one, two = connect(lease=LONG), connect(lease=LONG)
     one.enqueue_many([b"%d" % i for i in range(many)])
@@ -87,7 +94,8 @@ def test_a_batch_of_all_sorts(connect, verb):
 
 
 def test_the_first_completer_wins(connect):
-    """A stale holder may complete a job that is not complete, in any state, but not its later entry."""
+    """A stale holder may complete a job that is not complete, in any state, but not its later
+    entry."""
     one, two = connect(lease=LONG), connect(lease=LONG)
     one.enqueue_many([b"leased", b"parked", b"retried", b"delayed", b"dead"])
     stale = one.lease_many(5, duration=0.001)
@@ -115,7 +123,7 @@ def test_the_fence_of_a_queue(connect):
     assert one.complete_many(stale, fenced=False) == [False, True]
 
 
-# -- who is there ------------------------------------------------------------------------------------------
+# -- who is there ----------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("parts")
@@ -129,9 +137,9 @@ def test_readers_have_names_of_their_own(connect, client):
     assert all(worker.alive and worker.leased == 0 for worker in queues[0].admin.workers())
     queues[0].enqueue(b"a")
     lease = queues[1].lease()
-    assert [(worker.name, worker.leased) for worker in queues[0].admin.workers() if worker.leased] == [
-        (lease.worker, 1)
-    ]
+    assert [
+        (worker.name, worker.leased) for worker in queues[0].admin.workers() if worker.leased
+    ] == [(lease.worker, 1)]
 
 
 @pytest.mark.differs("ops")
@@ -148,13 +156,14 @@ def test_a_blocking_read_is_bounded(queue):
 
 
 def test_our_connections_send_nothing_again(queue):
-    """The client library's own retries, which send a command again that was carried out, are off."""
+    """The client library's own retries, which send a command again that was carried out, are
+    off."""
     assert queue.lease() is None
     retry = queue._executor.pool.connection_kwargs["retry"]
     assert retry.get_retries() == 0
 
 
-# -- what is written, and when -------------------------------------------------------------------------------
+# -- what is written, and when ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -166,7 +175,8 @@ def full(client):
 
 @pytest.mark.differs("ops")
 def test_a_full_server_is_drained(connect, client, full):
-    """A server out of memory refuses new jobs. Its jobs can be settled in every way, and no worker looks dead."""
+    """A server out of memory refuses new jobs. Its jobs can be settled in every way, and no worker
+    looks dead."""
     queue = connect(lease=LONG, dead_limit=5)
     queue.enqueue_many([NewJob(b"%d" % i, id=f"j{i}") for i in range(9)])
     queue.enqueue(b"late", delay=0.001)
@@ -190,7 +200,11 @@ def test_a_full_server_is_drained(connect, client, full):
     got = [lease.job.payload for lease in queue.lease_many(20)]
     assert got[:2] == [b"1", b"5"]
     assert sorted(got) == [b"1", b"2", b"4", b"5", b"6", b"7", b"late"]
-    assert {one.name for one in queue.admin.workers() if one.alive} == {"alive", "newcomer", queue._leaser.name}
+    assert {one.name for one in queue.admin.workers() if one.alive} == {
+        "alive",
+        "newcomer",
+        queue._leaser.name,
+    }
     assert queue.result("j0") is None  # a result is new: it is dropped, and the job is done
     assert queue.admin.delete() == 8
     assert present(queue) == {}
@@ -203,10 +217,18 @@ def promote_soon(queue):
 
 @pytest.mark.differs("keys")
 def test_fields_in_one_order(queue, client):
-    """A job that goes back has its fields in the order of the queue, and its headers in the producer's order."""
-    client.xadd(key("jobs"), {"b": b"1", "enq": b"5000", "attempt": b"2", "a": b"2", "id": b"x", "data": b"odd"})
+    """A job that goes back has its fields in the order of the queue, and its headers in the
+    producer's order."""
+    client.xadd(
+        key("jobs"),
+        {"b": b"1", "enq": b"5000", "attempt": b"2", "a": b"2", "id": b"x", "data": b"odd"},
+    )
     lease = queue.lease()
-    assert (lease.job.attempt, lease.job.enqueued_at, dict(lease.job.headers)) == (3, 5.0, {"b": "1", "a": "2"})
+    assert (lease.job.attempt, lease.job.enqueued_at, dict(lease.job.headers)) == (
+        3,
+        5.0,
+        {"b": "1", "a": "2"},
+    )
     order = [b"data", b"id", b"attempt", b"enq", b"b", b"a"]
     assert lease.retry()
     assert list(client.xrange(key("jobs"))[0][1]) == order
@@ -224,7 +246,8 @@ def test_fields_in_one_order(queue, client):
 
 @pytest.mark.differs("keys")
 def test_an_empty_queue_keeps_little(queue, client):
-    """When all jobs are gone, no record of them is left. Records of calls and results expire by themselves."""
+    """When all jobs are gone, no record of them is left. Records of calls and results expire by
+    themselves."""
     for i in range(20):
         lease = leased(queue, b"x", id=f"j{i}", duration=LONG)
         assert lease.release()
@@ -244,7 +267,11 @@ def test_an_empty_queue_keeps_little(queue, client):
     assert {name for name, left in keys.items() if left < 0} == {
         name for name in ("jobs", "wake", "dead", "stats", "workers", "registered") if name in keys
     }
-    assert all(name.startswith(("lane:", "result:")) or name == "cancels" for name, left in keys.items() if left >= 0)
+    assert all(
+        name.startswith(("lane:", "result:")) or name == "cancels"
+        for name, left in keys.items()
+        if left >= 0
+    )
     assert sum(name.startswith("lane:") for name in keys) == 1
     assert (client.xlen(key("jobs")), client.xlen(key("dead"))) == (0, 0)
     assert client.xlen(key("wake")) <= 16
@@ -252,7 +279,7 @@ def test_an_empty_queue_keeps_little(queue, client):
     assert present(queue) == {}
 
 
-# -- sizes ----------------------------------------------------------------------------------------------------
+# -- sizes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("order")
@@ -283,7 +310,11 @@ def test_many_headers(queue):
     """A job with the maximum number of headers goes every way."""
     headers = {f"header {i}": f"value {i}" for i in range(1000)}
     queue.enqueue(b"x", headers=headers)
-    ways = [lambda lease: lease.release(), lambda lease: lease.retry(), lambda lease: lease.retry(0.001)]
+    ways = [
+        lambda lease: lease.release(),
+        lambda lease: lease.retry(),
+        lambda lease: lease.retry(0.001),
+    ]
     for way in [*ways, lambda lease: lease.dead_letter("no"), lambda lease: lease.complete()]:
         lease = queue.lease()
         assert lease.job.headers == headers
@@ -294,7 +325,7 @@ def test_many_headers(queue):
     assert present(queue) == {}
 
 
-# -- entries of foreign producers --------------------------------------------------------------------
+# -- entries of foreign producers ------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
@@ -318,7 +349,8 @@ def test_many_headers(queue):
     ids=lambda fields: str(fields)[:30],
 )
 def test_a_foreign_entry_stops_nothing(queue, client, fields):
-    """A bare XADD may write anything in place of a number. The job and the next one still go every way."""
+    """A bare XADD may write anything in place of a number. The job and the next one still go every
+    way."""
     client.xadd(key("jobs"), {"data": b"odd", **fields})
     queue.enqueue(b"next")
     assert payloads(queue.admin.waiting()) == [b"odd", b"next"]
@@ -343,7 +375,7 @@ def test_a_foreign_entry_stops_nothing(queue, client, fields):
     assert (counts.leased, counts.present) == (1, 1)  # 6.2 does not count what a bare XADD added
 
 
-# -- listings ------------------------------------------------------------------------------------------
+# -- listings --------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("ops")
@@ -354,7 +386,9 @@ def test_a_listing_misses_nothing_that_stays(queue, gone):
     page = queue._run(queue.ops.listing("delayed", ""))
     assert len(page.items) == 200
     listed = [state.job.id for state in page]
-    leaving = {"the first page": listed, "the last of it": listed[-1:], "the first": listed[:1]}[gone]
+    leaving = {"the first page": listed, "the last of it": listed[-1:], "the first": listed[:1]}[
+        gone
+    ]
     assert [queue.cancel(job) for job in leaving] == [True] * len(leaving)
     for _ in range(4):
         if not page.cursor:

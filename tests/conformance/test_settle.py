@@ -1,5 +1,5 @@
-"""The ends of a lease, which are complete, release, retry and dead_letter. The tests check the holder's right and the
-job.
+"""The ends of a lease, which are complete, release, retry and dead_letter. The tests check the
+holder's right and the job.
 """
 
 from __future__ import annotations
@@ -52,21 +52,27 @@ def test_a_lease_settled_by_another_client(connect):
     assert connect().complete(lease, fenced=True)
 
 
-# -- complete ----------------------------------------------------------------------------------------
+# -- complete --------------------------------------------------------------------------------------
 
 
 def test_complete_once_whoever_calls(connect):
     """Of all callers that complete a job one gets True, and the counter moves once (M-5, W-7)."""
     queue, other = connect(), connect()
     lease = leased(queue)
-    answers = [queue.complete(lease), other.complete(lease), lease.complete(), queue.complete_many([lease, lease])[0]]
+    answers = [
+        queue.complete(lease),
+        other.complete(lease),
+        lease.complete(),
+        queue.complete_many([lease, lease])[0],
+    ]
     assert answers == [True, False, False, False]
     assert queue.counts() == Counts(enqueued=1, completed=1)
 
 
 @pytest.mark.differs("order")
 def test_complete_many(queue):
-    """Each lease has a verdict in order. A job that is named twice or is gone is completed at most once."""
+    """Each lease has a verdict in order. A job that is named twice or is gone is completed at most
+    once."""
     queue.enqueue_many([NewJob(b"x", id=str(i)) if i % 2 else b"x" for i in range(10)])
     leases = queue.lease_many(10)
     assert leases[3].complete()
@@ -84,7 +90,8 @@ def many_completed(queue, results, jobs=("a", "b", "c")):
 
 
 def test_complete_many_with_results(queue):
-    """Results come as a list in the order of the leases, or by id for some. Each is kept as by `complete`."""
+    """Results come as a list in the order of the leases, or by id for some. Each is kept as by
+    `complete`."""
     assert many_completed(queue, [b"1", "2", None]) == {"a": b"1", "b": b"2"}
     assert many_completed(queue, {"d": b"4", "f": b""}, ("d", "e", "f")) == {"d": b"4", "f": b""}
     assert many_completed(queue, None, ("g",)) == many_completed(queue, {}, ("h",)) == {}
@@ -143,13 +150,16 @@ def test_complete_many_of_several_workers(connect):
     """Leases of several clients may be mixed. The verdicts are in the order of the leases."""
     one, two = connect(), connect()
     one.enqueue_many([b"x"] * 6)
-    mixed = [lease for pair in zip(one.lease_many(3), two.lease_many(3), strict=True) for lease in pair]
+    mixed = [
+        lease for pair in zip(one.lease_many(3), two.lease_many(3), strict=True) for lease in pair
+    ]
     mixed[4].release()
     assert one.complete_many(mixed, fenced=True) == [True] * 4 + [False, True]
 
 
 def test_first_completer_wins(connect):
-    """The first completer wins even with an expired lease. The present holder then gets False (M-7)."""
+    """The first completer wins even with an expired lease. The present holder then gets False
+    (M-7)."""
     queue = connect()
     old = leased(queue, duration=0.001)
     expire(queue)
@@ -162,7 +172,8 @@ def test_first_completer_wins(connect):
 
 @pytest.mark.parametrize("of_the_queue", [True, False])
 def test_fenced(connect, of_the_queue):
-    """Only the present holder completes a fenced job. The option of the call goes before the queue's (M-7)."""
+    """Only the present holder completes a fenced job. The option of the call goes before the
+    queue's (M-7)."""
     queue = connect(fenced=of_the_queue)
     word = {} if of_the_queue else {"fenced": True}
     old = leased(queue, duration=0.001)
@@ -199,7 +210,9 @@ def test_complete_the_old_entry(queue):
     """The old lease of a job at the back completes nothing, fenced or not."""
     lease = leased(queue)
     assert lease.retry()
-    assert (lease.complete(), lease.complete(fenced=True), lease.complete(fenced=False)) == (False,) * 3
+    assert (lease.complete(), lease.complete(fenced=True), lease.complete(fenced=False)) == (
+        False,
+    ) * 3
     assert queue.lease().complete()
 
 
@@ -238,18 +251,20 @@ def test_result_expires(connect, client):
 
 
 def test_result_of_an_unnamed_job(queue):
-    """A job that was given no id has its result under the id of its receipt, also after it went round."""
+    """A job that was given no id has its result under the id of its receipt, also after it went
+    round."""
     receipt = queue.enqueue(b"x")
     queue.lease().retry()
     assert queue.lease().complete(b"done")
     assert queue.result(receipt.id) == b"done"
 
 
-# -- then --------------------------------------------------------------------------------------------
+# -- then ------------------------------------------------------------------------------------------
 
 
 def test_follow_ups(connect):
-    """The winner's follow-ups are enqueued in its queue or others of the group, with all options of a job (M-13)."""
+    """The winner's follow-ups are enqueued in its queue or others of the group, with all options of
+    a job (M-13)."""
     orders, bills = connect("shop/orders"), connect("shop/bills")
     lease = leased(orders, id="7")
     then = [
@@ -273,11 +288,14 @@ def test_follow_ups(connect):
 
 
 def test_follow_up_in_another_group(connect):
-    """One script reaches one group. A follow-up for another group is refused, and the job stays leased."""
+    """One script reaches one group. A follow-up for another group is refused, and the job stays
+    leased."""
     queue = connect("shop/orders")
     lease = leased(queue)
     for name in ("else/orders", "shopping", "orders"):
-        with pytest.raises(ConfigurationError, match=f"then: queue '{name}' is of group '{name.partition('/')[0]}'"):
+        with pytest.raises(
+            ConfigurationError, match=f"then: queue '{name}' is of group '{name.partition('/')[0]}'"
+        ):
             lease.complete(then=[NewJob(b"here"), NewJob(b"there", queue=name)])
     assert present(queue) == {"leased": 1}
     assert lease.complete(then=(NewJob(b"here"),))
@@ -297,7 +315,7 @@ def test_many_follow_ups(queue):
     assert payloads(queue.admin.waiting()) == [job.payload for job in then]
 
 
-# -- release -----------------------------------------------------------------------------------------
+# -- release ---------------------------------------------------------------------------------------
 
 
 def test_release(queue):
@@ -326,7 +344,7 @@ def test_release_again_and_again(queue):
     assert seen == [(2, 2), (2, 3), (2, 4), (2, 5)]
 
 
-# -- retry -------------------------------------------------------------------------------------------
+# -- retry -----------------------------------------------------------------------------------------
 
 
 def test_retry_goes_to_the_back(queue):
@@ -348,7 +366,8 @@ def test_retry_goes_to_the_back(queue):
 
 @pytest.mark.parametrize("kind", ["seconds", "timedelta", "datetime"])
 def test_retry_after_a_delay(queue, client, kind):
-    """A retried job is delayed by the server's clock. It then goes to the back with its attempt spent (G-9)."""
+    """A retried job is delayed by the server's clock. It then goes to the back with its attempt
+    spent (G-9)."""
     now = client.time()[0]
     moment = datetime.fromtimestamp(now + LONG, UTC)
     delay = {"seconds": LONG, "timedelta": timedelta(seconds=LONG), "datetime": moment}[kind]
@@ -377,7 +396,8 @@ def test_retry_is_woken(queue):
 
 
 def test_max_attempts(connect):
-    """A job has so many deliveries in all. Its last failure makes it a dead letter with a reason (H-2, G-7)."""
+    """A job has so many deliveries in all. Its last failure makes it a dead letter with a reason
+    (H-2, G-7)."""
     queue = connect(max_attempts=3)
     queue.enqueue(b"x", id="a", headers={"h": "1"})
     for attempt in (1, 2, 3):
@@ -432,13 +452,18 @@ def test_max_attempts_unless_said_otherwise(connect, options):
     assert present(queue) == ({"waiting": 1} if options else {"dead": 1})
 
 
-# -- dead_letter -------------------------------------------------------------------------------------
+# -- dead_letter -----------------------------------------------------------------------------------
 
 
 def test_dead_letter(queue, client):
     """A dead letter keeps all of its job, and why, when and by which worker it died."""
     before = client.time()[0]
-    lease = leased(queue, b"\x00\xff", id="a", headers={"reason": "header", "worker": "header", "released": "header"})
+    lease = leased(
+        queue,
+        b"\x00\xff",
+        id="a",
+        headers={"reason": "header", "worker": "header", "released": "header"},
+    )
     lease.retry()
     lease = queue.lease()
     assert lease.dead_letter("no: é\n\x00 🙂") is True
@@ -463,7 +488,8 @@ def test_long_reasons(queue):
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 4, 9])
 def test_dead_limit(connect, limit):
-    """Exactly so many dead letters are kept, the newest ones. The others are counted as trimmed (H-4)."""
+    """Exactly so many dead letters are kept, the newest ones. The others are counted as trimmed
+    (H-4)."""
     queue = connect(dead_limit=limit, max_attempts=1)
     queue.enqueue_many([b"%d" % i for i in range(5)])
     for number, lease in enumerate(queue.lease_many(5)):
@@ -474,7 +500,7 @@ def test_dead_limit(connect, limit):
     assert queue.counts() == Counts(enqueued=5, dead=kept, dead_trimmed=5 - kept)
 
 
-# -- fences ------------------------------------------------------------------------------------------
+# -- fences ----------------------------------------------------------------------------------------
 
 DECIDE = {
     "release": lambda lease: lease.release(),
@@ -488,7 +514,8 @@ DECIDE = {
 
 @pytest.mark.parametrize("who", ["nobody", "another", "the same", "a third"])
 def test_stale_holders_decide_nothing(connect, who):
-    """A client that lost a lease can't move the job, even if it holds the job again itself (W-20)."""
+    """A client that lost a lease can't move the job, even if it holds the job again itself
+    (W-20)."""
     queue = connect()
     lease = leased(queue, duration=0.001)
     expire(queue)
@@ -520,7 +547,9 @@ def test_tokens_grow(queue):
         "redrive and release": lambda lease: (
             lease.release() and queue.lease().dead_letter("no") and queue.admin.redrive() == 1
         ),
-        "no attempt spent": lambda lease: queue._run(queue.ops.retry([(lease.claim, 0, False, "")])) == [True],
+        "no attempt spent": lambda lease: (
+            queue._run(queue.ops.retry([(lease.claim, 0, False, "")])) == [True]
+        ),
     }
     last, order = 0, [*between, *reversed(between), *list(between)[::2], *list(between)[1::2]]
     for step in order:
@@ -533,7 +562,8 @@ def test_tokens_grow(queue):
 
 @pytest.mark.differs("ops")
 def test_attempts(queue):
-    """The attempt starts at 1 and counts deliveries without releases. It starts anew after a redrive."""
+    """The attempt starts at 1 and counts deliveries without releases. It starts anew after a
+    redrive."""
     queue.enqueue(b"x")
     steps = [
         ("release", 1, lambda lease: lease.release()),
@@ -541,7 +571,11 @@ def test_attempts(queue):
         ("expire", 2, lambda lease: lease.renew(0.001) and expire(queue) is None),
         ("release", 3, lambda lease: lease.release()),
         ("delay", 3, lambda lease: lease.retry(0.001) and promote(queue) is None),
-        ("no attempt spent", 4, lambda lease: queue._run(queue.ops.retry([(lease.claim, 0, False, "")])) == [True]),
+        (
+            "no attempt spent",
+            4,
+            lambda lease: queue._run(queue.ops.retry([(lease.claim, 0, False, "")])) == [True],
+        ),
         ("dead", 4, lambda lease: lease.dead_letter("no")),
         ("redriven", 1, lambda lease: lease.release()),
         ("retry", 1, lambda lease: lease.retry()),
@@ -559,7 +593,8 @@ def test_attempts(queue):
 
 @pytest.mark.differs("ops")
 def test_release_of_one_lease_given_twice(connect):
-    """One call releases the same lease twice. The job is released once, and its later attempts count."""
+    """One call releases the same lease twice. The job is released once, and its later attempts
+    count."""
     queue = connect(max_attempts=1)
     lease = leased(queue)
     assert queue._run(queue.ops.release([lease.claim, lease.claim])) == [True, False]

@@ -1,4 +1,5 @@
-"""Sharded queues. Each job is in the shard of its key. All verbs of the queue work, and some calls are refused."""
+"""Sharded queues. Each job is in the shard of its key. All verbs of the queue work, and some calls
+are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ import pytest
 import redis
 
 import headrace
-from headrace import ConfigurationError, JobFailed, NewJob, Queue, QueueFull, Rate, Replace, Throttle
+from headrace import (
+    ConfigurationError,
+    JobFailed,
+    NewJob,
+    Queue,
+    QueueFull,
+    Rate,
+    Replace,
+    Throttle,
+)
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from headrace.errors import ShardsMismatch
@@ -101,8 +111,13 @@ def test_an_id_is_unique_within_its_key(queue: Any) -> None:
 
 @pytest.mark.parametrize("name", ["1795-0", "1795-0@3", "1795-0.2"])
 def test_an_id_like_an_entry_s_is_refused(queue: Any, name: str) -> None:
-    for add in (lambda: queue.enqueue(b"x", id=name), lambda: queue.enqueue_many([b"a", NewJob(b"x", id=name)])):
-        with pytest.raises(ValueError, match=r"leave it out .*, redrive\(\) it .*, or choose one of another form"):
+    for add in (
+        lambda: queue.enqueue(b"x", id=name),
+        lambda: queue.enqueue_many([b"a", NewJob(b"x", id=name)]),
+    ):
+        with pytest.raises(
+            ValueError, match=r"leave it out .*, redrive\(\) it .*, or choose one of another form"
+        ):
             add()
     assert not queue.counts().enqueued
 
@@ -217,7 +232,10 @@ def test_who_waits_for_a_result_learns_that_there_is_none(queue: Any, server: Se
             lease = other.lease()
             return lease is not None and lease.complete()
 
-        for ask, nothing in ((queue.result, None), (lambda i, timeout: queue.results([i], timeout), {})):
+        for ask, nothing in (
+            (queue.result, None),
+            (lambda i, timeout: queue.results([i], timeout), {}),
+        ):
             with server.client() as client:
                 began = asked(client)
                 ended, start = pool.submit(complete), time.monotonic()
@@ -228,7 +246,11 @@ def test_who_waits_for_a_result_learns_that_there_is_none(queue: Any, server: Se
 
 
 def test_results_are_found_in_any_shard(queue: Any) -> None:
-    receipts = [queue.enqueue(b"x"), queue.enqueue(b"x", id="i"), queue.enqueue(b"x", id="j", key="k")]
+    receipts = [
+        queue.enqueue(b"x"),
+        queue.enqueue(b"x", id="i"),
+        queue.enqueue(b"x", id="j", key="k"),
+    ]
     with pytest.raises(TimeoutError, match="has not ended"):
         receipts[0].result(timeout=0)
     for lease in queue.lease_many(3):
@@ -297,7 +319,11 @@ def test_a_dry_run_of_a_repair_adds_up_over_shards(connect: Any, server: Server)
     queue = connect("q/a", shards=SHARDS)
     queue.enqueue_many([NewJob(b"x", id=f"i{n}", key=f"k{n}") for n in range(30)])
     with server.client() as client:
-        gone = [key for key in client.scan_iter("*:jobs") if client.xtrim(key, maxlen=0, approximate=False)]
+        gone = [
+            key
+            for key in client.scan_iter("*:jobs")
+            if client.xtrim(key, maxlen=0, approximate=False)
+        ]
     assert len(gone) > 1
     found = queue.admin.repair(dry_run=True)
     assert (found.deleted, found.ids_released, queue.counts().lost) == (30, 30, 30)
@@ -338,7 +364,9 @@ def test_a_position_is_that_in_the_key_s_shard(queue: Any) -> None:
 
 
 def test_jobs_of_a_key_keep_their_order(queue: Any) -> None:
-    queue.enqueue_many([NewJob(b"%d %d" % (k, n), key=f"k{k}") for n in range(40) for k in range(5)])
+    queue.enqueue_many(
+        [NewJob(b"%d %d" % (k, n), key=f"k{k}") for n in range(40) for k in range(5)]
+    )
     by_key: dict[str, list[int]] = {}
     for job in drained(queue):
         by_key.setdefault(job.key, []).append(int(job.payload.split()[1]))
@@ -346,8 +374,8 @@ def test_jobs_of_a_key_keep_their_order(queue: Any) -> None:
 
 
 def test_follow_ups_in_their_shard(connect: Any) -> None:
-    """A follow-up with the same key, or with neither key nor id, is enqueued by the same script. For others see
-    test_hand_over.
+    """A follow-up with the same key, or with neither key nor id, is enqueued by the same script.
+    For others see test_hand_over.
     """
     queue, after = connect("q/a", shards=SHARDS), connect("q/b", shards=SHARDS)
     queue.enqueue(b"x", key="k")
@@ -358,9 +386,15 @@ def test_follow_ups_in_their_shard(connect: Any) -> None:
     with pytest.raises(ValueError, match="in a sharded queue these are the ids"):
         lease.complete(then=[NewJob(b"y", id="5-0", key=far)])
     assert lease.complete(
-        then=[NewJob(b"y", queue="q/b"), NewJob(b"z", id=far, key="k", queue="q/b"), NewJob(b"w", key="k")]
+        then=[
+            NewJob(b"y", queue="q/b"),
+            NewJob(b"z", id=far, key="k", queue="q/b"),
+            NewJob(b"w", key="k"),
+        ]
     )
-    assert {one.job.shard for one in [*after.admin.waiting(), *queue.admin.waiting()]} == {TABLE.shard_of("k")}
+    assert {one.job.shard for one in [*after.admin.waiting(), *queue.admin.waiting()]} == {
+        TABLE.shard_of("k")
+    }
     assert (after.counts().waiting, queue.counts().waiting) == (2, 1)
     assert after.find(far, key="k").job.payload == b"z"
 
@@ -383,7 +417,9 @@ def test_conditions_of_one_job(queue: Any) -> None:
     ],
     ids=["rate", "rate of a header"],
 )
-def test_what_counts_a_whole_queue_is_refused(connect: Any, options: dict[str, Any], instead: str) -> None:
+def test_what_counts_a_whole_queue_is_refused(
+    connect: Any, options: dict[str, Any], instead: str
+) -> None:
     with pytest.raises(ConfigurationError, match=instead):
         connect(shards=2, **options)
     connect(**options)
@@ -404,23 +440,39 @@ def test_a_rate_of_each_key_is_exact(queue: Any, connect: Any) -> None:
         leases[0].complete(then=[NewJob(b"x", key="k2", headers={"headrace-key": "k1"})])
 
 
-def test_a_rate_per_shard_admits_its_share_in_each(queue: Any, connect: Any, client: redis.Redis) -> None:
+def test_a_rate_per_shard_admits_its_share_in_each(
+    queue: Any, connect: Any, client: redis.Redis
+) -> None:
     """The burst is divided and is at least one. A token comes back after S times as long."""
     limited = connect(shards=SHARDS, rate=Rate(2 * SHARDS, per=600, per_shard=True))
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(200)])
-    assert Counter(lease.job.shard for lease in limited.lease_many(200)) == dict.fromkeys(range(SHARDS), 2)
+    assert Counter(lease.job.shard for lease in limited.lease_many(200)) == dict.fromkeys(
+        range(SHARDS), 2
+    )
     assert limited.lease() is None
     for seconds, more in ((280, 0), (30, SHARDS)):  # 300 for each, as if they had passed
         for part in TABLE.shards:
             key = Keys.of("q").at(part).key("rates")
-            client.zadd(key, {name: at - 1000 * seconds for name, at in client.zrange(key, 0, -1, withscores=True)})
+            client.zadd(
+                key,
+                {
+                    name: at - 1000 * seconds
+                    for name, at in client.zrange(key, 0, -1, withscores=True)
+                },
+            )
         assert len(limited.lease_many(200)) == more
     fewer = connect("fewer", shards=SHARDS, rate=Rate(2, per=600, per_shard=True))
     fewer.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(200)])
     assert len(fewer.lease_many(200)) == SHARDS
-    by_tenant = connect("tenants", shards=SHARDS, rate=Rate(SHARDS, per=600, key="tenant", per_shard=True))
-    by_tenant.enqueue_many([NewJob(b"x", key=f"k{n}", headers={"tenant": f"{n % 2}"}) for n in range(200)])
-    found = Counter((lease.job.shard, lease.job.headers["tenant"]) for lease in by_tenant.lease_many(200))
+    by_tenant = connect(
+        "tenants", shards=SHARDS, rate=Rate(SHARDS, per=600, key="tenant", per_shard=True)
+    )
+    by_tenant.enqueue_many(
+        [NewJob(b"x", key=f"k{n}", headers={"tenant": f"{n % 2}"}) for n in range(200)]
+    )
+    found = Counter(
+        (lease.job.shard, lease.job.headers["tenant"]) for lease in by_tenant.lease_many(200)
+    )
     assert found == {(shard, tenant): 1 for shard in range(SHARDS) for tenant in "01"}
 
 
@@ -428,7 +480,9 @@ def test_a_rate_per_shard_follows_the_number_of_shards(queue: Any, connect: Any)
     limited = connect(shards=SHARDS, rate=Rate(24, per=600, per_shard=True))
     assert queue.admin.reshard(2 * SHARDS).shards == 2 * SHARDS
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(300)])
-    assert Counter(lease.job.shard for lease in limited.lease_many(300)) == dict.fromkeys(range(SHARDS, 3 * SHARDS), 2)
+    assert Counter(lease.job.shard for lease in limited.lease_many(300)) == dict.fromkeys(
+        range(SHARDS, 3 * SHARDS), 2
+    )
 
 
 def test_a_rate_per_shard_of_a_plain_queue_is_the_whole_rate(connect: Any) -> None:
@@ -444,16 +498,23 @@ def test_bad_numbers_of_shards_are_refused(connect: Any, shards: Any) -> None:
 
 
 def test_one_operation_reaches_one_shard(queue: Any) -> None:
-    for make in (queue.ops.counts, lambda: queue.ops.result("i"), lambda: queue.ops.enqueue([b"x"])):
+    for make in (
+        queue.ops.counts,
+        lambda: queue.ops.result("i"),
+        lambda: queue.ops.enqueue([b"x"]),
+    ):
         with pytest.raises(ConfigurationError, match="has 6 shards"):
             make()
 
 
 def test_events_of_all_shards(connect: Any, queue: Any, client: redis.Redis) -> None:
-    """There is one stream of events with the order of each shard, over one connection to each server."""
+    """There is one stream of events with the order of each shard, over one connection to each
+    server."""
     with listening(queue, "added", "completed") as told:
         assert len(client.client_list(_type="pubsub")) == max(1, connect.server.binary.masters)
-        receipts = queue.enqueue_many([NewJob(b"x", key=f"k{n % 20}", id=f"i{n}") for n in range(60)])
+        receipts = queue.enqueue_many(
+            [NewJob(b"x", key=f"k{n % 20}", id=f"i{n}") for n in range(60)]
+        )
         plain = queue.enqueue(b"x")
         found = told(61)
         assert {(event.kind, event.queue) for event in found} == {("added", "q")}
@@ -483,7 +544,10 @@ def test_events_of_new_shards(connect: Any, queue: Any) -> None:
         producing.start()
         try:
             heard = set[int]()
-            until(lambda: heard.add(int(told(1)[0].id.partition("@")[2])) or heard >= {6, 7, 8, 9}, "all new shards")
+            until(
+                lambda: heard.add(int(told(1)[0].id.partition("@")[2])) or heard >= {6, 7, 8, 9},
+                "all new shards",
+            )
         finally:
             stop.set()
             producing.join()
@@ -494,7 +558,9 @@ def test_events_on_the_command_line(newest: Server) -> None:
     arguments = ("events", "q", "--limit", "6", "--timeout", f"{PATIENCE:g}", "--json")
     with newest.queue("q", shards=SHARDS) as queue, newest.client() as client:
         queue.enqueue(b"x")
-        with started(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        with started(
+            *arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as program:
             stats = [Keys.of("q").at(part).key("stats") for part in TABLE.shards]
             until(lambda: all(client.hexists(key, "listening") for key in stats), "a listener")
             queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(6)])
@@ -516,10 +582,18 @@ def test_an_event_stream_that_is_let_go_of_ends(newest: Server) -> None:
 def test_the_group_has_one_table(connect: Any, queue: Any, client: redis.Redis) -> None:
     queue.enqueue(b"x")
     table: Any = client.hgetall(Keys.of("q").shards)
-    assert {key.decode(): row.decode() for key, row in table.items()} == {**TABLE.rows(), "queue:q": "1"}
+    assert {key.decode(): row.decode() for key, row in table.items()} == {
+        **TABLE.rows(),
+        "queue:q": "1",
+    }
     connect("q/of-the-group", shards=SHARDS).enqueue(b"x")
     other = connect("q/of-the-group", shards=SHARDS + 1)
-    for call in (other.counts, lambda: other.enqueue(b"x"), lambda: other.enqueue_many([b"x"]), other.lease):
+    for call in (
+        other.counts,
+        lambda: other.enqueue(b"x"),
+        lambda: other.enqueue_many([b"x"]),
+        other.lease,
+    ):
         with pytest.raises(ShardsMismatch, match="have 6 shards: give shards=6") as raised:
             call()
         assert raised.value.shards == SHARDS

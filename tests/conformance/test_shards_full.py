@@ -1,4 +1,5 @@
-"""The bound of waiting jobs in a sharded queue. Each shard has its share, which its script enforces."""
+"""The bound of waiting jobs in a sharded queue. Each shard has its share, which its script
+enforces."""
 
 from __future__ import annotations
 
@@ -33,19 +34,23 @@ def keys_of(number: int) -> list[str]:
 
 
 def test_a_shard_that_is_full(connect: Any) -> None:
-    """A job of a full shard's key is refused, and the error names the shard. A job without a key goes to another
-    one.
+    """A job of a full shard's key is refused, and the error names the shard. A job without a key
+    goes to another one.
     """
     queue = connect(shards=SHARDS, max_waiting=11)  # two a shard
     key, *_ = keys_of(3)
     queue.enqueue(b"x", key=key)
     assert queue.enqueue(b"x", key=key, delay=LONG).added
-    with pytest.raises(QueueFull, match="2 jobs wait there, and of max_waiting the share of shard 3 is 2") as full:
+    with pytest.raises(
+        QueueFull, match="2 jobs wait there, and of max_waiting the share of shard 3 is 2"
+    ) as full:
         queue.enqueue(b"x", key=key)
     error = pickle.loads(pickle.dumps(full.value))
     assert (error.waiting, error.max_waiting, error.shard, str(error)) == (2, 2, 3, str(full.value))
     assert all(queue.enqueue(b"x").added for _ in range(10))
-    assert [shard.counts.waiting + shard.counts.delayed for shard in queue.admin.shards()] == [2] * SHARDS
+    assert [shard.counts.waiting + shard.counts.delayed for shard in queue.admin.shards()] == [
+        2
+    ] * SHARDS
     with pytest.raises(QueueFull):
         queue.enqueue(b"x")
     lease = queue.lease()
@@ -60,13 +65,15 @@ def test_a_job_that_is_known_needs_no_room(connect: Any) -> None:
     assert queue.enqueue(b"x", id="a").added
     assert queue.enqueue(b"x", id="a").outcome == "present"
     assert queue.enqueue(b"y", id="a", if_exists=Replace()).outcome == "replaced"
-    assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
+    assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == [
+        "present"
+    ]
     assert queue.counts().waiting == 1
 
 
 def test_parts_go_where_there_is_room(connect: Any) -> None:
-    """Each part is enqueued as a whole or not at all. The error has the receipts of all jobs, with `None` for missing
-    ones.
+    """Each part is enqueued as a whole or not at all. The error has the receipts of all jobs, with
+    `None` for missing ones.
     """
     queue = connect(shards=SHARDS, max_waiting=SHARDS * 30)  # parts of three
     (key, *_), jobs = keys_of(2), [b"%d" % n for n in range(SHARDS * 30)]
@@ -76,7 +83,9 @@ def test_parts_go_where_there_is_room(connect: Any) -> None:
     assert len({receipt.id for receipt in receipts}) == len(receipts)
     assert all(queue.find(receipt.id) for receipt in receipts[::10])
     with pytest.raises(QueueFull) as full:
-        queue.enqueue_many([NewJob(b"k", key=key), b"x", NewJob(b"k", key=key), NewJob(b"k", key=key)])
+        queue.enqueue_many(
+            [NewJob(b"k", key=key), b"x", NewJob(b"k", key=key), NewJob(b"k", key=key)]
+        )
     assert [receipt and receipt.added for receipt in full.value.receipts] == [None] * 4
     assert queue.enqueue_many([NewJob(b"k", key=key), b"x"])
     assert waiting(queue) == [30] * SHARDS
@@ -88,7 +97,8 @@ def test_parts_go_where_there_is_room(connect: Any) -> None:
 
 
 def test_no_room_in_time(connect: Any) -> None:
-    """`block` bounds the wait of a call or of a queue's calls, for the shard of a key or for any shard."""
+    """`block` bounds the wait of a call or of a queue's calls, for the shard of a key or for any
+    shard."""
     queue = connect(shards=SHARDS, max_waiting=1, full="block", timeout=0.2)
     queue.enqueue_many([b"x"] * SHARDS)
     for call in (
@@ -104,8 +114,11 @@ def test_no_room_in_time(connect: Any) -> None:
 
 @pytest.mark.parametrize("named", ["key", "neither"])
 @pytest.mark.parametrize("many", [False, True])
-def test_woken_when_there_is_room(connect: Any, server: Server, meanwhile: Any, named: str, many: bool) -> None:
-    """A lease in the shard of the key wakes the caller at once. Without a key, a lease in any shard does."""
+def test_woken_when_there_is_room(
+    connect: Any, server: Server, meanwhile: Any, named: str, many: bool
+) -> None:
+    """A lease in the shard of the key wakes the caller at once. Without a key, a lease in any shard
+    does."""
     queue = connect(shards=SHARDS, max_waiting=1, full="block")
     queue.enqueue_many([b"a"] * SHARDS)
     (key, *_), moment = keys_of(4), list[float]()
@@ -124,16 +137,21 @@ def test_woken_when_there_is_room(connect: Any, server: Server, meanwhile: Any, 
 
 @pytest.mark.slow
 def test_no_number_of_producers_gets_more_in(server: Server, large: bool) -> None:
-    """Threads add single jobs and parts, with keys and without, while others lease. No shard exceeds its share."""
+    """Threads add single jobs and parts, with keys and without, while others lease. No shard
+    exceeds its share."""
     share, total = 20, 2400 if large else 800
     stop = threading.Event()
-    with server.queue("q", shards=SHARDS, max_waiting=SHARDS * share, full="block", timeout=PATIENCE) as queue:
+    with server.queue(
+        "q", shards=SHARDS, max_waiting=SHARDS * share, full="block", timeout=PATIENCE
+    ) as queue:
         queue.counts()
 
         def produce(number: int) -> None:
             for n in range(total // 40):
                 queue.enqueue(b"x", key=f"k{n}" if number % 2 else None)
-                queue.enqueue_many([NewJob(b"x", key=f"k{n}") if number % 2 else b"x" for _ in range(9)])
+                queue.enqueue_many(
+                    [NewJob(b"x", key=f"k{n}") if number % 2 else b"x" for _ in range(9)]
+                )
 
         def watch() -> int:
             most = 0
@@ -168,11 +186,19 @@ def test_many_coroutines_wait_for_several_shards(server: Server, large: bool) ->
             AsyncQueue("q", **options) as other,
         ):
             (stuck, *_), (flows, *_) = keys_of(1), keys_of(5)
-            await queue.enqueue_many([NewJob(b"x", id=name, key=stuck, delay=LONG) for name in "ab"])
+            await queue.enqueue_many(
+                [NewJob(b"x", id=name, key=stuck, delay=LONG) for name in "ab"]
+            )
             await queue.enqueue_many([NewJob(b"x", key=flows)] * 2)
-            waits = [asyncio.create_task(queue.enqueue(b"x", key=stuck, timeout=PATIENCE)) for _ in range(60)]
+            waits = [
+                asyncio.create_task(queue.enqueue(b"x", key=stuck, timeout=PATIENCE))
+                for _ in range(60)
+            ]
             await asyncio.sleep(0.1)
-            adds = [asyncio.create_task(queue.enqueue(b"x", key=flows, timeout=PATIENCE)) for _ in range(number)]
+            adds = [
+                asyncio.create_task(queue.enqueue(b"x", key=flows, timeout=PATIENCE))
+                for _ in range(number)
+            ]
             done = 0
             while done < number + 2:
                 done += sum(await other.complete_many(await other.lease_many(10, block=1.0)))
@@ -187,7 +213,8 @@ def test_many_coroutines_wait_for_several_shards(server: Server, large: bool) ->
 
 
 def test_the_share_follows_the_number_of_shards(connect: Any) -> None:
-    """With fewer shards each may have more jobs. Jobs in old shards stay and do not count in the new ones."""
+    """With fewer shards each may have more jobs. Jobs in old shards stay and do not count in the
+    new ones."""
     queue, old = (connect(shards=SHARDS, max_waiting=12) for _ in range(2))
     old.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(4)])
     queue.enqueue_many([b"x"] * 8)
@@ -198,7 +225,9 @@ def test_the_share_follows_the_number_of_shards(connect: Any) -> None:
     with pytest.raises(QueueFull) as full:
         old.enqueue(b"x")
     assert full.value.max_waiting == 4
-    assert [shard.counts.waiting for shard in queue.admin.shards() if shard.state == "open"] == [4] * 3
+    assert [shard.counts.waiting for shard in queue.admin.shards() if shard.state == "open"] == [
+        4
+    ] * 3
     assert queue.enqueue(b"y", id="i0").outcome == "present"
 
 
@@ -209,6 +238,9 @@ def test_the_command_line_keeps_to_it(server: Server, connect: Any, within: Prog
     assert queue.lease(block=PATIENCE).complete()
     done = within("enqueue", "q", *["x"] * 10, "--max-waiting", "6", at=server.url)
     refused(
-        done, "1 jobs wait there, and of max_waiting the share of shard", "6 jobs were enqueued for certain", code=1
+        done,
+        "1 jobs wait there, and of max_waiting the share of shard",
+        "6 jobs were enqueued for certain",
+        code=1,
     )
     assert queue.counts().waiting == 6

@@ -21,7 +21,14 @@ from tests.support.program import Program, Terminal
 from tests.support.servers import Server
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\x9b2J\u202e\x7fred"
-COMMANDS = [["workers"], ["workers", "--json"], ["list", "q"], ["list", "q", "--json"], ["show", "q", "i"], ["stats"]]
+COMMANDS = [
+    ["workers"],
+    ["workers", "--json"],
+    ["list", "q"],
+    ["list", "q", "--json"],
+    ["show", "q", "i"],
+    ["stats"],
+]
 
 
 def _copied(client: Any, key: bytes, name: bytes) -> None:
@@ -47,13 +54,16 @@ def hostile(newest: Server) -> str:
         lease = queue.lease()
         assert lease is not None
         with newest.client() as client:
-            for key in [key for key in client.scan_iter("*") if client.type(key) in {b"hash", b"zset"}]:
+            for key in [
+                key for key in client.scan_iter("*") if client.type(key) in {b"hash", b"zset"}
+            ]:
                 _copied(client, key, lease.worker.encode())
     return newest.url
 
 
 def test_no_command_writes_what_a_terminal_obeys(within: Program, hostile: str) -> None:
-    """Pipes and JSON get no control characters either. JSON has its own escapes, which mean the same."""
+    """Pipes and JSON get no control characters either. JSON has its own escapes, which mean the
+    same."""
     seen = ""
     for command in COMMANDS:
         done = within(*command)
@@ -70,7 +80,9 @@ def test_on_a_terminal(hostile: str, terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_every_door(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool) -> None:
+def test_every_door(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
     """Tables, fields, lines and messages are tested for every command."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     output.show(("id", "name"), [("i", HOSTILE)])
@@ -97,7 +109,9 @@ def test_log_lines() -> None:
         stream = io.StringIO()
         handler = logging.StreamHandler(stream)
         handler.setFormatter(TextLines())
-        record = logging.makeLogRecord({"name": name, "levelname": "INFO", "msg": f"{HOSTILE}\nsecond"})
+        record = logging.makeLogRecord(
+            {"name": name, "levelname": "INFO", "msg": f"{HOSTILE}\nsecond"}
+        )
         handler.handle(record)
         assert bool(_obeyed(stream.getvalue())) is expected
         assert "\nsecond" in stream.getvalue()

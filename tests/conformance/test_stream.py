@@ -26,19 +26,26 @@ def test_in_order_and_in_constant_memory(connect: Any, large: bool) -> None:
         for number in range(total):
             if number % 2500 == 0:
                 ahead.append(number - (seen[-1] if seen else 0))
-            yield NewJob(b"%d" % number, headers={"h": "x"}) if number % 1000 == 0 else b"%d" % number
+            yield (
+                NewJob(b"%d" % number, headers={"h": "x"}) if number % 1000 == 0 else b"%d" % number
+            )
 
     assert queue.enqueue_stream(jobs(), seen.append) == total
     assert seen == [*(JOBS_AT_ONCE, 2 * JOBS_AT_ONCE)[:parts], total]
     assert max(ahead) <= JOBS_AT_ONCE
     assert queue.counts().waiting == total
-    assert [state.job.payload for state in queue.admin.waiting()] == [b"%d" % number for number in range(total)]
+    assert [state.job.payload for state in queue.admin.waiting()] == [
+        b"%d" % number for number in range(total)
+    ]
 
 
 def test_large_payloads_go_sooner(newest: Server) -> None:
     seen: list[int] = []
     with Queue("q", url=newest.url) as queue:
-        assert queue.enqueue_stream((b"x" * (BYTES_AT_ONCE // 3 + 1) for _ in range(7)), seen.append) == 7
+        assert (
+            queue.enqueue_stream((b"x" * (BYTES_AT_ONCE // 3 + 1) for _ in range(7)), seen.append)
+            == 7
+        )
     assert seen == [3, 6, 7]
 
 

@@ -1,7 +1,8 @@
-"""The traps of Redis Streams, one test each. The docstring says what a naive queue does, and the test that headrace
-does not.
+"""The traps of Redis Streams, one test each. The docstring says what a naive queue does, and the
+test that headrace does not.
 
-Each was measured on servers first, and has a number since. Where the trap is a foreign command, it is sent by hand.
+Each was measured on servers first, and has a number since. Where the trap is a foreign command, it
+is sent by hand.
 """
 
 from __future__ import annotations
@@ -21,21 +22,25 @@ from tests.support.steps import LONG, expire, key, leased, payloads, present
 def pending(client, queue="q"):
     """Return the pending entries as {entry: (consumer, deliveries)}."""
     rows = client.xpending_range(key("jobs", queue), "workers", "-", "+", 10_000)
-    return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
+    return {
+        row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"])
+        for row in rows
+    }
 
 
 def entries(leases):
     return [lease.claim.entry for lease in leases]
 
 
-# -- finishing -------------------------------------------------------------------------------------------
+# -- finishing -------------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
 def test_t1_a_deleted_job_is_not_completed(queue, client):
     """T1. A naive queue trusts XACK, which still returns 1 after the running job was deleted.
 
-    Here XDEL decides: what was cancelled, or deleted by hand, completes for nobody, and nothing of it is left.
+    Here XDEL decides: what was cancelled, or deleted by hand, completes for nobody, and nothing of
+    it is left.
     """
     leases = [leased(queue) for _ in range(3)]
     assert queue.cancel(leases[0].job.id)
@@ -48,7 +53,8 @@ def test_t1_a_deleted_job_is_not_completed(queue, client):
 
 @pytest.mark.differs("order")
 def test_t1_a_deleted_job_is_not_handed_out(queue, client):
-    """T1. A naive queue hands out pending entries, although XCLAIM returns nothing (or nil on 6.2) for a deleted one.
+    """T1. A naive queue hands out pending entries, although XCLAIM returns nothing (or nil on 6.2)
+    for a deleted one.
 
     Here the next job is handed out instead, in the same call, and nothing dangles.
     """
@@ -63,7 +69,8 @@ def test_t1_a_deleted_job_is_not_handed_out(queue, client):
 
 @pytest.mark.differs("ops")
 def test_t1_a_deleted_job_that_rang_is_not_handed_out(queue, client):
-    """T1. The same for jobs that a blocked reader was woken by, and that were then deleted by hand."""
+    """T1. The same for jobs that a blocked reader was woken by, and that were then deleted by
+    hand."""
     queue.lease()
     receipts = queue.enqueue_many([b"%d" % i for i in range(4)])
     for _ in range(3):
@@ -76,7 +83,8 @@ def test_t1_a_deleted_job_that_rang_is_not_handed_out(queue, client):
 
 @pytest.mark.differs("keys")
 def test_t6_a_renewal_does_not_steal(connect, client):
-    """T6. A naive queue renews by XCLAIM JUSTID, which also takes the job back from its present holder.
+    """T6. A naive queue renews by XCLAIM JUSTID, which also takes the job back from its present
+    holder.
 
     Here it is asked first whose it is, for one and for many.
     """
@@ -95,7 +103,8 @@ def test_t6_a_renewal_does_not_steal(connect, client):
 def test_t6_a_renewal_does_not_revive(queue, client):
     """T6. A naive queue's XCLAIM also takes jobs that wait in front.
 
-    Here a lease that was given up can't be renewed: by its worker neither before, nor after it leased the job again.
+    Here a lease that was given up can't be renewed: by its worker neither before, nor after it
+    leased the job again.
     """
     stale = leased(queue)
     assert stale.release()
@@ -110,7 +119,8 @@ def test_t6_a_renewal_does_not_revive(queue, client):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("way", ["cancelled", "completed", "deleted"])
 def test_t12_an_emptied_queue_goes_on_counting(queue, client, way):
-    """T12. An emptied stream keeps its key, its group and its last ID. A naive queue takes an existing key for work.
+    """T12. An emptied stream keeps its key, its group and its last ID. A naive queue takes an
+    existing key for work.
 
     Here the queue is empty, and the next entry comes after every one there was.
     """
@@ -131,7 +141,8 @@ def test_t12_an_emptied_queue_goes_on_counting(queue, client, way):
 
 
 def test_t21_races_have_one_winner(connect, server):
-    """T21. A naive queue reads, decides and then deletes. Two clients may have read before either deletes.
+    """T21. A naive queue reads, decides and then deletes. Two clients may have read before either
+    deletes.
 
     Here of two who complete the same 300 jobs at the same time, each job has one winner.
     """
@@ -145,7 +156,9 @@ def test_t21_races_have_one_winner(connect, server):
 
     async def task(forwards):
         async with AsyncQueue("q", url=server.url, **server.binary.options) as mine:
-            return [await mine.complete(AsyncLease(claim, mine)) for claim in claims[::forwards]][::forwards]
+            return [await mine.complete(AsyncLease(claim, mine)) for claim in claims[::forwards]][
+                ::forwards
+            ]
 
     async def tasks():
         return await asyncio.gather(task(1), task(-1))
@@ -159,12 +172,13 @@ def test_t21_races_have_one_winner(connect, server):
     assert queue.counts() == Counts(enqueued=300, completed=300)
 
 
-# -- giving back --------------------------------------------------------------------------------------------
+# -- giving back -----------------------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
 def test_t3_coming_back_is_no_delivery(queue, client):
-    """T3. A naive queue moves expired jobs by XAUTOCLAIM, which counts a delivery. Handing them out counts another.
+    """T3. A naive queue moves expired jobs by XAUTOCLAIM, which counts a delivery. Handing them out
+    counts another.
 
     Here only handing out counts: an attempt for each, and none for what was released.
     """
@@ -182,8 +196,8 @@ def test_t3_coming_back_is_no_delivery(queue, client):
 
 @pytest.mark.differs("ops")
 def test_t4_what_expired_is_found_behind_what_did_not(queue):
-    """T4. A naive queue calls XAUTOCLAIM from the start each time. It looks at ten entries for each one asked for, so
-    it never reaches an expired entry behind many live ones.
+    """T4. A naive queue calls XAUTOCLAIM from the start each time. It looks at ten entries for each
+    one asked for, so it never reaches an expired entry behind many live ones.
 
     Here a sweep goes on where the last call stopped, and a call looks at so many entries at most.
     """
@@ -211,9 +225,11 @@ def test_t5_the_front_keeps_its_order(queue):
 
 @pytest.mark.differs("ops")
 def test_t14_a_release_wakes(connect, server, client):
-    """T14. A naive queue's blocked reader sleeps on until its time is over when a job returns to the pending list.
+    """T14. A naive queue's blocked reader sleeps on until its time is over when a job returns to
+    the pending list.
 
-    Here it is woken: the read that blocks, which would last far longer than this test may, has an answer.
+    Here it is woken: the read that blocks, which would last far longer than this test may, has an
+    answer.
     """
     queue, other = connect(), connect()
     lease = leased(queue)
@@ -230,9 +246,11 @@ def test_t14_a_release_wakes(connect, server, client):
 
 @pytest.mark.differs("order")
 def test_t15_the_front_is_no_new_entry(queue, client):
-    """T15. A naive queue uses XADD with the old ID, which a stream refuses, or with a new one, which is the back.
+    """T15. A naive queue uses XADD with the old ID, which a stream refuses, or with a new one,
+    which is the back.
 
-    Here a released job keeps its entry, and is next; a retried one goes to the back, and keeps its id and time.
+    Here a released job keeps its entry, and is next; a retried one goes to the back, and keeps its
+    id and time.
     """
     first, second = leased(queue, b"first"), leased(queue, b"second")
     queue.enqueue(b"third")
@@ -247,7 +265,8 @@ def test_t15_the_front_is_no_new_entry(queue, client):
 
 
 def test_t16_giving_back_one_gives_back_one(connect):
-    """T16. A naive queue moves the group back to the released entry by XGROUP SETID. All jobs behind it then run twice.
+    """T16. A naive queue moves the group back to the released entry by XGROUP SETID. All jobs
+    behind it then run twice.
 
     Here nothing but what was released is handed out again.
     """
@@ -262,8 +281,8 @@ def test_t16_giving_back_one_gives_back_one(connect):
 
 @pytest.mark.differs("keys")
 def test_t16_set_back_by_hand(connect, client):
-    """T16. After a foreign XGROUP SETID jobs run twice. Each still completes once, and only the last holder may do
-    anything else.
+    """T16. After a foreign XGROUP SETID jobs run twice. Each still completes once, and only the
+    last holder may do anything else.
     """
     one, two = connect(), connect()
     one.enqueue_many([b"%d" % i for i in range(4)])
@@ -279,12 +298,13 @@ def test_t16_set_back_by_hand(connect, client):
     assert one.counts() == Counts(enqueued=4, completed=4)
 
 
-# -- the group, the key, the consumer --------------------------------------------------------------------------
+# -- the group, the key, the consumer --------------------------------------------------------------
 
 
 @pytest.mark.differs("ops")
 def test_t7_a_consumer_is_removed_empty(connect, client):
-    """T7. A naive queue uses XGROUP DELCONSUMER for a worker that leaves or is dead. Its jobs are then lost.
+    """T7. A naive queue uses XGROUP DELCONSUMER for a worker that leaves or is dead. Its jobs are
+    then lost.
 
     Here its jobs move first, and it is removed when it holds none.
     """
@@ -300,7 +320,10 @@ def test_t7_a_consumer_is_removed_empty(connect, client):
     assert [moved for moved, _ in calls] == [CLAIMS_PER_SCRIPT, 600 - CLAIMS_PER_SCRIPT]
     assert present(queue) == {"parked": 600, "leased": 600}
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
-    until(lambda: queue._run(queue.ops.reclaim("peer", 0.1)) and "leased" not in present(queue), longest=0.01)
+    until(
+        lambda: queue._run(queue.ops.reclaim("peer", 0.1)) and "leased" not in present(queue),
+        longest=0.01,
+    )
     assert present(queue) == {"parked": 1200}
     names = {consumer["name"] for consumer in client.xinfo_consumers(key("jobs"), "workers")}
     assert names == {b"parked"}
@@ -346,7 +369,8 @@ def test_t8_the_queue_vanishes_under_a_reader(queue, client, meanwhile, act):
 
 @pytest.mark.differs("keys")
 def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
-    """T9. A naive queue empties the stream by XTRIM MAXLEN 0. Leased entries then stay pending for ever.
+    """T9. A naive queue empties the stream by XTRIM MAXLEN 0. Leased entries then stay pending for
+    ever.
 
     Here that goes too: holders find their leases lost, and the next job is the only one.
     """
@@ -357,9 +381,10 @@ def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
     assert pending(client) == {}
     assert queue.counts() == Counts(enqueued=5, deleted=5)
     assert [lease.complete() for lease in leases] == [False] * 3
-    assert [lease.release() or lease.renew() or lease.retry() or lease.dead_letter("no") for lease in leases] == [
-        False
-    ] * 3
+    assert [
+        lease.release() or lease.renew() or lease.retry() or lease.dead_letter("no")
+        for lease in leases
+    ] == [False] * 3
     assert queue.lease() is None
     assert leased(queue, b"next").complete()
     assert queue.counts() == Counts(enqueued=6, deleted=5, completed=1)
@@ -367,8 +392,8 @@ def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
 
 @pytest.mark.differs("keys")
 def test_t10_entry_ids_never_repeat(queue):
-    """T10. A naive queue uses DEL. The stream may begin anew within a millisecond, and an old handle then completes a
-    new job.
+    """T10. A naive queue uses DEL. The stream may begin anew within a millisecond, and an old
+    handle then completes a new job.
 
     Here the key stays: of 100 jobs, each deleted with its queue, no two have the same entry.
     """
@@ -388,16 +413,23 @@ def test_t10_entry_ids_never_repeat(queue):
 
 @pytest.mark.differs("keys")
 def test_t11_what_was_added_before_the_group(queue, client):
-    """T11. A naive queue fails with NOGROUP, or makes the group at `$` and never delivers earlier entries.
+    """T11. A naive queue fails with NOGROUP, or makes the group at `$` and never delivers earlier
+    entries.
 
-    Here the group begins at the beginning, again after the key was deleted by hand; XACK's 0 and XPENDING's error on a
-    missing group are a lost lease, and no exception.
+    Here the group begins at the beginning, again after the key was deleted by hand; XACK's 0 and
+    XPENDING's error on a missing group are a lost lease, and no exception.
     """
     client.xadd(key("jobs"), {"data": b"a"})
     stale = queue.lease()
     assert stale.job.payload == b"a"
     client.delete(key("jobs"))
-    verbs = [stale.complete, stale.release, stale.renew, stale.retry, lambda: stale.dead_letter("no")]
+    verbs = [
+        stale.complete,
+        stale.release,
+        stale.renew,
+        stale.retry,
+        lambda: stale.dead_letter("no"),
+    ]
     assert [verb() for verb in verbs] == [False] * 5
     assert stale.complete(fenced=True) is False
     client.xadd(key("jobs"), {"data": b"b"})
@@ -407,7 +439,8 @@ def test_t11_what_was_added_before_the_group(queue, client):
 
 
 def test_t13_waiting_holds_nobody_up(queue, client, meanwhile):
-    """T13. A naive queue uses BLOCK in a script, which is an error or is ignored, depending on the server's version.
+    """T13. A naive queue uses BLOCK in a script, which is an error or is ignored, depending on the
+    server's version.
 
     Here the wait is a command of its own: it lasts, and the server answers others meanwhile.
     """
@@ -416,12 +449,13 @@ def test_t13_waiting_holds_nobody_up(queue, client, meanwhile):
     assert queue.lease(block=PATIENCE).job.payload == b"a"
 
 
-# -- numbers and replies ------------------------------------------------------------------------------------------
+# -- numbers and replies ---------------------------------------------------------------------------
 
 
 @pytest.mark.differs("keys")
 def test_t2_counts_need_no_lag(queue, client):
-    """T2. A naive queue counts by `lag`, which is null after a deletion ahead of the group and is missing on 6.2.
+    """T2. A naive queue counts by `lag`, which is null after a deletion ahead of the group and is
+    missing on 6.2.
 
     Here counts and order are right after every step.
     """
@@ -440,10 +474,11 @@ def test_t2_counts_need_no_lag(queue, client):
 
 @pytest.mark.differs("ops")
 def test_t17_only_handing_out_counts(queue, client):
-    """T17. A naive worker reads its own history to see its jobs. Each look counts a delivery, restarts the lease, and
-    is not replicated.
+    """T17. A naive worker reads its own history to see its jobs. Each look counts a delivery,
+    restarts the lease, and is not replicated.
 
-    Here looking, renewing and asking again for a lost reply count nothing, so that the fence of the holder stays shut.
+    Here looking, renewing and asking again for a lost reply count nothing, so that the fence of the
+    holder stays shut.
     """
     queue.enqueue_many([b"a", b"b"])
     op = queue.ops.lease("w", 2, ttl=LONG)
@@ -459,12 +494,15 @@ def test_t17_only_handing_out_counts(queue, client):
 
 
 @pytest.mark.differs("ops")
-@pytest.mark.parametrize("fields", [{}, {"id": "job"}, {"headers": {"a": "b"}}], ids=["plain", "id", "header"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"id": "job"}, {"headers": {"a": "b"}}], ids=["plain", "id", "header"]
+)
 def test_t17_attempts_are_deliveries_less_releases(queue, fields):
-    """T17. A naive queue takes the delivery count for the attempt. A release then spends one, and a new entry begins at
-    1.
+    """T17. A naive queue takes the delivery count for the attempt. A release then spends one, and a
+    new entry begins at 1.
 
-    Here an attempt is spent by a retry and by a lease that ran out; the token grows with every delivery.
+    Here an attempt is spent by a retry and by a lease that ran out; the token grows with every
+    delivery.
     """
     queue.enqueue(b"x", **fields)
     attempts, tokens = [], []
@@ -495,7 +533,8 @@ def test_t17_attempts_are_deliveries_less_releases(queue, fields):
 
 @pytest.mark.differs("keys")
 def test_t18_nothing_dangles(queue, client):
-    """T18. A naive queue counts waiting jobs as XLEN less pending ones, which is too few by each deleted pending entry.
+    """T18. A naive queue counts waiting jobs as XLEN less pending ones, which is too few by each
+    deleted pending entry.
 
     Here nothing that removes a leased or parked job leaves it pending.
     """
@@ -518,9 +557,11 @@ def test_t18_nothing_dangles(queue, client):
 
 
 def test_t19_nothing_is_told_from_something(queue):
-    """T19. A naive Lua script tests `x ~= nil`, which is true of a missing value, because that is `false`.
+    """T19. A naive Lua script tests `x ~= nil`, which is true of a missing value, because that is
+    `false`.
 
-    Here what is not there is not there, for each verb, also when the call is asked again, and with empty values about.
+    Here what is not there is not there, for each verb, also when the call is asked again, and with
+    empty values about.
     """
     queue.enqueue(b"", id="empty", headers={"a": ""})
     lease = queue.lease()
@@ -545,13 +586,18 @@ def test_t19_nothing_is_told_from_something(queue):
 @pytest.mark.parametrize("decode", [False, True], ids=["bytes", "text"])
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_t20_ids_are_not_taken_for_entries(connect, server, decode, protocol):
-    """T20. A naive client parses a raw XCLAIM … JUSTID as entries, and decodes bytes that are no text.
+    """T20. A naive client parses a raw XCLAIM … JUSTID as entries, and decodes bytes that are no
+    text.
 
-    Here replies are those of scripts, of one shape, on connections of our own, whatever the user's client is set to.
+    Here replies are those of scripts, of one shape, on connections of our own, whatever the user's
+    client is set to.
     """
     queue = connect(
         client=lambda module: module.Redis(
-            unix_socket_path=server.path, decode_responses=decode, protocol=protocol, socket_timeout=None
+            unix_socket_path=server.path,
+            decode_responses=decode,
+            protocol=protocol,
+            socket_timeout=None,
         )
     )
     payload = b"\xff\x00\r\n" + bytes(range(256))
@@ -560,6 +606,10 @@ def test_t20_ids_are_not_taken_for_entries(connect, server, decode, protocol):
     assert first.renew()
     assert first.release()
     lease = queue.lease()
-    assert (lease.job.payload, lease.job.headers, lease.job.id) == (payload, {"a": "ä"}, first.job.id)
+    assert (lease.job.payload, lease.job.headers, lease.job.id) == (
+        payload,
+        {"a": "ä"},
+        first.job.id,
+    )
     assert lease.complete(result=payload)
     assert queue.result(lease.job.id) == payload

@@ -1,4 +1,5 @@
-"""The program `headrace work` as users start it. The tests end its processes and change its surroundings."""
+"""The program `headrace work` as users start it. The tests end its processes and change its
+surroundings."""
 
 from __future__ import annotations
 
@@ -59,7 +60,12 @@ class Work:
     """The running program. *said* is everything that it has written."""
 
     def __init__(
-        self, folder: Path, url: str, arguments: Sequence[str], app: str = APP, program: Sequence[str] = PROGRAM
+        self,
+        folder: Path,
+        url: str,
+        arguments: Sequence[str],
+        app: str = APP,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         (folder / "app.py").write_text(app)
         self._log = folder / "work.log"
@@ -116,7 +122,9 @@ def working(newest: Server, tmp_path: Path) -> Iterator[Working]:
 @pytest.mark.sampled("worker")
 @WORKERS
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_an_end_with_status_0_is_a_death(working: Working, queue: Queue, worker: str, processes: str) -> None:
+def test_an_end_with_status_0_is_a_death(
+    working: Working, queue: Queue, worker: str, processes: str
+) -> None:
     """Another process is started, and has the job long before its worker's timeout of 100 s."""
     receipts = queue.enqueue_many([b"exit", b"x"])
     work = working(f"app:{worker}", "--processes", processes)
@@ -146,7 +154,9 @@ def test_a_signal_to_one_process(
     (tmp_path / "go").touch()
     assert queue.result(held.id, PATIENCE) == path.name.removeprefix("held-").encode()
     work.await_pids(processes + 1)
-    assert re.search(r"has stopped on a signal that was sent to it alone; another is started", work.said)
+    assert re.search(
+        r"has stopped on a signal that was sent to it alone; another is started", work.said
+    )
     assert queue.result(queue.enqueue(b"x").id, PATIENCE)
     assert work.stop() == 0
     assert queue.counts() == Counts(enqueued=2, completed=2)
@@ -165,7 +175,8 @@ def test_a_program_that_stops_its_worker(working: Working, queue: Queue, worker:
 
 @pytest.mark.slow
 def test_an_end_while_it_is_told_to_stop(working: Working, queue: Queue, tmp_path: Path) -> None:
-    """A handler ends its process during a stop. The death is logged, and its job is back at once."""
+    """A handler ends its process during a stop. The death is logged, and its job is back at
+    once."""
     app = APP.replace('if word == "exit"', 'if word == "hold"')
     work = working("app:threads", app=app)
     queue.enqueue(b"hold")
@@ -250,7 +261,10 @@ def test_liveness_does_not_wait_for_readiness() -> None:
     answers: list[tuple[int, str]] = []
     with closing(Health(0, reason)) as health:
         probes = [
-            threading.Thread(target=lambda: answers.append(_ask(health.port, "/ready")), daemon=True) for _ in range(5)
+            threading.Thread(
+                target=lambda: answers.append(_ask(health.port, "/ready")), daemon=True
+            )
+            for _ in range(5)
         ]
         for probe in probes:
             probe.start()
@@ -262,10 +276,15 @@ def test_liveness_does_not_wait_for_readiness() -> None:
     assert answers == [(200, "ok\n")] * 5
 
 
-@pytest.mark.parametrize("sent", [b"\r\n\r\n", b"POST /live HTTP/1.1\r\n\r\n", b"x" * 20_000, b"GET"])
+@pytest.mark.parametrize(
+    "sent", [b"\r\n\r\n", b"POST /live HTTP/1.1\r\n\r\n", b"x" * 20_000, b"GET"]
+)
 def test_what_is_no_request(sent: bytes) -> None:
     with closing(Health(0, lambda: "")) as health:
-        with socket.create_connection(("127.0.0.1", health.port), PATIENCE) as one, suppress(ConnectionError):
+        with (
+            socket.create_connection(("127.0.0.1", health.port), PATIENCE) as one,
+            suppress(ConnectionError),
+        ):
             one.sendall(sent)
             one.shutdown(socket.SHUT_WR)
             assert not one.recv(100).startswith(b"HTTP/1.1 200")

@@ -1,4 +1,5 @@
-"""A job whose holder died twice is a suspect and is leased alone by every client. Innocent jobs complete."""
+"""A job whose holder died twice is a suspect and is leased alone by every client. Innocent jobs
+complete."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def retried(lease):
 
 
 def test_a_suspect_is_leased_alone(connect):
-    """After one death jobs are leased together. After two they come one by one and after all others."""
+    """After one death jobs are leased together. After two they come one by one and after all
+    others."""
     queue, other = connect(lease=LONG), connect(lease=LONG)
     queue.enqueue_many([b"a", b"b", b"c"])
     dies(queue, 3)
@@ -66,7 +68,8 @@ def test_nothing_beside_a_suspect(connect):
 
 
 def test_poison_ends(connect):
-    """Deaths spend no attempt, and twenty of them are the end. Innocent jobs keep all their attempts."""
+    """Deaths spend no attempt, and twenty of them are the end. Innocent jobs keep all their
+    attempts."""
     queue = connect(lease=LONG, max_attempts=1)
     queue.enqueue_many([b"poison", b"good"])
     dies(queue, 2, times=2)
@@ -121,7 +124,9 @@ def test_a_worker_asks_for_no_second_suspect(connect):
     dies(queue, 2, times=2)
     queue.enqueue(b"c")
     assert queue._run(queue.ops.beat("w", LONG, register=True))
-    first, second, third = (queue._run(queue.ops.lease("w", 9, apart=apart)).claims for apart in (2, 0, 1))
+    first, second, third = (
+        queue._run(queue.ops.lease("w", 9, apart=apart)).claims for apart in (2, 0, 1)
+    )
     assert [(claim.job.payload, claim.deaths) for claim in (*first, *second, *third)] == [
         (b"a", 2),
         (b"c", 0),
@@ -130,7 +135,8 @@ def test_a_worker_asks_for_no_second_suspect(connect):
 
 
 def test_without_an_end_there_are_none(connect):
-    """Endless jobs, such as persistent ones, are leased together however often their holders died."""
+    """Endless jobs, such as persistent ones, are leased together however often their holders
+    died."""
     queue = connect(lease=LONG, max_attempts=None)
     queue.enqueue_many([b"a", b"b", b"c"])
     dies(queue, 3, times=3)
@@ -161,7 +167,8 @@ def test_a_lease_that_runs_out_alone(connect):
 
 
 def test_leases_that_run_out(connect):
-    """The holder may have died without a peer that saw it. Expired leases beside each other count as deaths."""
+    """The holder may have died without a peer that saw it. Expired leases beside each other count
+    as deaths."""
     queue = connect(lease=0.05, max_attempts=1)
     queue.enqueue_many([b"a", b"b"])
     for _ in range(2):

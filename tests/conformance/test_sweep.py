@@ -1,5 +1,6 @@
-"""The sweep for expired leases. It uses XAUTOCLAIM where all leases have one duration, and pages where they differ. It
-never takes parked or postponed jobs or longer leases, and it soon finds an expired lease behind many others.
+"""The sweep for expired leases. It uses XAUTOCLAIM where all leases have one duration, and pages
+where they differ. It never takes parked or postponed jobs or longer leases, and it soon finds an
+expired lease behind many others.
 """
 
 from __future__ import annotations
@@ -38,15 +39,19 @@ def calls(client: Any, command: str) -> int:
 def older(client: Any, *leases: Any, idle: float = LONG) -> None:
     """Make the leases of these jobs of one worker so old."""
     entries = [lease.claim.entry for lease in leases]
-    client.xclaim(key("jobs"), "workers", leases[0].worker, 0, entries, idle=round(idle * 1000), justid=True)
+    client.xclaim(
+        key("jobs"), "workers", leases[0].worker, 0, entries, idle=round(idle * 1000), justid=True
+    )
 
 
 @pytest.mark.differs("keys")
 def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, client: Any) -> None:
-    """Jobs come back in order with their counts. A job that was delivered twice is delivered a third time."""
+    """Jobs come back in order with their counts. A job that was delivered twice is delivered a
+    third time."""
     queue, *others = (connect(lease=60.0) for _ in range(4))
     queue.enqueue_many([b"%d" % i for i in range(6)])
-    leases = [one.lease() for one in (queue, *others)]  # alone: leases beside others that run out are deaths
+    # alone: leases beside others that run out are deaths
+    leases = [one.lease() for one in (queue, *others)]
     older(client, leases[0])
     sweep(queue, 1)
     leases = [queue.lease(), *leases[1:]]
@@ -65,7 +70,8 @@ def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, clien
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("held", ["parked", "limited", "idle", "longer", "other"])
 def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, held: str) -> None:
-    """However long such an entry has been idle, its holder, its time and its count do not change."""
+    """However long such an entry has been idle, its holder, its time and its count do not
+    change."""
     queue = connect(lease=60.0, rate=Rate(1, per=LONG, key="k") if held == "limited" else None)
     headers = {"k": "a"} if held == "limited" else {}
     queue.enqueue_many([NewJob(b"x", headers=headers) for _ in range(2)])
@@ -95,8 +101,13 @@ def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, 
     sweep(queue, 1)
     for _ in range(3):
         queue._run(queue.ops.reclaim("sweeper", 10.0))
-    (after,) = client.xpending_range(key("jobs"), "workers", row["message_id"], row["message_id"], 1)
-    assert (after["consumer"], after["times_delivered"]) == (row["consumer"], row["times_delivered"])
+    (after,) = client.xpending_range(
+        key("jobs"), "workers", row["message_id"], row["message_id"], 1
+    )
+    assert (after["consumer"], after["times_delivered"]) == (
+        row["consumer"],
+        row["times_delivered"],
+    )
     assert after["time_since_delivered"] >= 600_000
 
 
@@ -116,7 +127,8 @@ def test_the_sweep_of_a_queue_with_priorities(connect: Any, client: Any) -> None
 
 @pytest.mark.differs("ops")
 def test_one_cursor_for_all(connect: Any, client: Any) -> None:
-    """Callers do not repeat each other. A caller during another sweep goes on at its cursor or takes no step."""
+    """Callers do not repeat each other. A caller during another sweep goes on at its cursor or
+    takes no step."""
     queue = connect(lease=60.0)
     queue.enqueue_many([b"x"] * 12_000)
     queue.lease_many(12_000)
@@ -142,9 +154,11 @@ def test_one_cursor_for_all(connect: Any, client: Any) -> None:
 
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
-def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any, differ: bool) -> None:
-    """A sweep takes steps of bounded length. At 100,000 leases and a step every 15 ms, it takes less than two
-    seconds.
+def test_an_expired_lease_behind_many_is_found_soon(
+    server: Server, client: Any, differ: bool
+) -> None:
+    """A sweep takes steps of bounded length. At 100,000 leases and a step every 15 ms, it takes
+    less than two seconds.
     """
     depth = 20_000
     with server.queue("q", lease=600.0) as queue, server.queue("q", lease=300.0) as other:

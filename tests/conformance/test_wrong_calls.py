@@ -55,7 +55,7 @@ def refused(call: Callable[[], Any], *words: str, kind: type[Exception] = TypeEr
         assert word in str(raised.value)
 
 
-# -- decorators -----------------------------------------------------------------------------------------
+# -- decorators ------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -64,8 +64,14 @@ def test_a_decorator_without_its_argument(kinds: Kinds) -> None:
     worker, flow = kinds.worker(NOWHERE), kinds.flow("f", url=NOWHERE)
     worker.handler("other")(handle)
     refused(lambda: worker.handler(handle), "@worker.handler takes a queue, or its name", "handle")
-    refused(lambda: worker.batch_handler(handle), "@worker.batch_handler takes a queue, or its name")
-    refused(lambda: flow.stage(handle), "@flow.stage takes a name: write @flow.stage(...) over", "handle")
+    refused(
+        lambda: worker.batch_handler(handle), "@worker.batch_handler takes a queue, or its name"
+    )
+    refused(
+        lambda: flow.stage(handle),
+        "@flow.stage takes a name: write @flow.stage(...) over",
+        "handle",
+    )
     refused(lambda: worker.handler(5), "@worker.handler takes a queue, or its name, not int")
     assert list(worker.handlers) == ["other"]
 
@@ -84,17 +90,29 @@ def test_a_stage_that_leads_nowhere(kinds: Kinds) -> None:
     """The stage may be declared later, so the first call raises the error."""
     flow = kinds.flow("f", url=NOWHERE)
     flow.stage("first", next="nosuch")
-    refused(lambda: flow._start(b"x", None, None, None, None, None, None), "leads to 'nosuch'", kind=ConfigurationError)
+    refused(
+        lambda: flow._start(b"x", None, None, None, None, None, None),
+        "leads to 'nosuch'",
+        kind=ConfigurationError,
+    )
 
 
 @BOTH
 def test_an_embedded_server_needs_a_directory(kinds: Kinds) -> None:
     for make in (kinds.queue, kinds.flow):
-        refused(lambda make=make: make("q", url="embedded:"), "names no directory", kind=ConfigurationError)
-    refused(lambda: kinds.worker("embedded:"), "names no directory: give embedded:./data", kind=ConfigurationError)
+        refused(
+            lambda make=make: make("q", url="embedded:"),
+            "names no directory",
+            kind=ConfigurationError,
+        )
+    refused(
+        lambda: kinds.worker("embedded:"),
+        "names no directory: give embedded:./data",
+        kind=ConfigurationError,
+    )
 
 
-# -- names ----------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 def function(name: str) -> None:
@@ -138,7 +156,10 @@ async def function_async(name: str) -> None:
 def test_a_name_that_is_not_there(kinds: Kinds, of: str, name: str, says: str) -> None:
     """The names belong to operators or other libraries, or are misspelt."""
     tasks = kinds.tasks("q", NOWHERE)
-    queue, task = kinds.queue("q", NOWHERE), tasks.task(function if kinds.queue is Queue else function_async)
+    queue, task = (
+        kinds.queue("q", NOWHERE),
+        tasks.task(function if kinds.queue is Queue else function_async),
+    )
     found = {
         "queue": queue, "admin": queue.admin, "task": task, "tasks": tasks,
         "worker": kinds.worker(NOWHERE), "flow": kinds.flow("f", NOWHERE),
@@ -169,7 +190,8 @@ def test_an_argument_of_a_value_that_is_not_there(kind: Any, wrong: str, right: 
 
 @BOTH
 def test_an_argument_of_a_verb_that_is_not_there(kinds: Kinds) -> None:
-    """The call has no effect. Other errors are unchanged, and the verb is still a coroutine function."""
+    """The call has no effect. Other errors are unchanged, and the verb is still a coroutine
+    function."""
     admin = kinds.queue("q", NOWHERE).admin
 
     def call(verb: str, *args: Any, **given: Any) -> Any:
@@ -179,7 +201,10 @@ def test_an_argument_of_a_verb_that_is_not_there(kinds: Kinds) -> None:
     refused(lambda: call("schedule", "n", b"x", everyy=5),
             "schedule() got an unexpected keyword argument 'everyy', did you mean 'every'?")  # fmt: skip
     refused(lambda: call("redrive", form_step="a"), "did you mean 'from_step'?")
-    refused(lambda: call("ended", knd="a"), "ended() got an unexpected keyword argument 'knd', did you mean 'kind'?")
+    refused(
+        lambda: call("ended", knd="a"),
+        "ended() got an unexpected keyword argument 'knd', did you mean 'kind'?",
+    )
     refused(lambda: call("schedule", "n", b"x", every="soon"), "every")
     refused(lambda: call("schedule"), "missing 2 required positional arguments")
     assert inspect.iscoroutinefunction(admin.schedule) is (kinds.queue is AsyncQueue)
@@ -189,7 +214,11 @@ def test_an_argument_of_a_verb_that_is_not_there(kinds: Kinds) -> None:
 def test_names_of_a_lease(queue: Any) -> None:
     queue.enqueue(b"x")
     lease = queue.lease()
-    for name, says in {"ack": "complete(result)", "nack": "retry(", "payload": "it is lease.job.payload"}.items():
+    for name, says in {
+        "ack": "complete(result)",
+        "nack": "retry(",
+        "payload": "it is lease.job.payload",
+    }.items():
         refused(lambda name=name: getattr(lease, name), says, kind=AttributeError)
     assert lease.complete()
 
@@ -197,7 +226,12 @@ def test_names_of_a_lease(queue: Any) -> None:
 @BOTH
 def test_the_wrong_with(kinds: Kinds) -> None:
     """The `with` statement of the other colour is refused."""
-    things = [kinds.queue("q", NOWHERE), kinds.worker(NOWHERE), kinds.flow("f", NOWHERE), kinds.tasks("q", NOWHERE)]
+    things = [
+        kinds.queue("q", NOWHERE),
+        kinds.worker(NOWHERE),
+        kinds.flow("f", NOWHERE),
+        kinds.tasks("q", NOWHERE),
+    ]
 
     async def enter(one: Any) -> None:
         async with one:
@@ -206,7 +240,11 @@ def test_the_wrong_with(kinds: Kinds) -> None:
     for one in things:
         name = type(one).__name__
         if kinds.queue is Queue:
-            refused(lambda one=one: asyncio.run(enter(one)), f"a {name} is for threads: use `with`", f"Async{name}")
+            refused(
+                lambda one=one: asyncio.run(enter(one)),
+                f"a {name} is for threads: use `with`",
+                f"Async{name}",
+            )
         else:
             with pytest.raises(TypeError, match=f"an {name} is for asyncio: use `async with`"), one:
                 pass
@@ -217,4 +255,6 @@ def test_urls_by_place(kinds: Kinds) -> None:
     """Every function that connects treats a URL alike."""
     things = [kinds.queue("q", NOWHERE), kinds.flow("f", NOWHERE), kinds.tasks("q", NOWHERE).queue]
     assert {one._address.url for one in [*things, kinds.worker(NOWHERE)]} == {NOWHERE}
-    refused(lambda: kinds.queue("q", redis.Redis()), "url must be a str, not Redis; a client is client=")
+    refused(
+        lambda: kinds.queue("q", redis.Redis()), "url must be a str, not Redis; a client is client="
+    )

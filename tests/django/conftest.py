@@ -73,7 +73,10 @@ def backend(newest: Server) -> Iterator[Callable[..., Any]]:
 
         def make(queues: Any = ("default", "mail"), **options: Any) -> Any:
             given = {"url": newest.url, **options}
-            entry = {"BACKEND": BACKEND, "OPTIONS": {key: value for key, value in given.items() if value is not None}}
+            entry = {
+                "BACKEND": BACKEND,
+                "OPTIONS": {key: value for key, value in given.items() if value is not None},
+            }
             overrides.append(override_settings(TASKS={"default": entry | {"QUEUES": list(queues)}}))
             overrides[-1].enable()
             return contract.task_backends()["default"]
@@ -85,8 +88,11 @@ def backend(newest: Server) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def manage(backend: Make, database: None, newest: Server, tmp_path: Path) -> Callable[..., list[str]]:
-    """Write a project with these options on this test's database, and return the command of its `manage.py`."""
+def manage(
+    backend: Make, database: None, newest: Server, tmp_path: Path
+) -> Callable[..., list[str]]:
+    """Write a project with these options on this test's database, and return the command of its
+    `manage.py`."""
 
     def write(**options: Any) -> list[str]:
         made = backend(**options)

@@ -1,4 +1,5 @@
-"""The settings and addresses of a Django project, for these tests and for those that mount the pages in Django."""
+"""The settings and addresses of a Django project, for these tests and for those that mount the
+pages in Django."""
 
 from __future__ import annotations
 
@@ -45,7 +46,11 @@ TEMPLATES = [
     }
 ]
 DATABASES: dict[str, Any] = {
-    "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": f"{_folder}/db", "OPTIONS": {"timeout": 20}}
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": f"{_folder}/db",
+        "OPTIONS": {"timeout": 20},
+    }
 }
 TASKS: dict[str, Any] = {  # tests override it; with it, tasks are of the backend's class
     "default": {"BACKEND": "headrace.django.TaskBackend", "QUEUES": ["default", "mail"]}

@@ -39,7 +39,11 @@ def note(value: Any) -> Any:
 
 @task
 def raises(name: str = "ValueError", text: str = "on purpose") -> None:
-    raise {"ValueError": ValueError, "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[name](text)
+    raise {
+        "ValueError": ValueError,
+        "SystemExit": SystemExit,
+        "KeyboardInterrupt": KeyboardInterrupt,
+    }[name](text)
 
 
 @task
@@ -118,7 +122,12 @@ def steps(context: Any, order: int) -> dict[str, Any]:
     paid = job.step("pay", ran.append, f"paid {order}")
     job.progress(0.5, "paid")
     who = job.wait_for("approved")
-    return {"paid": paid, "who": who, "attempt": context.attempt, "id": job.id == context.task_result.id}
+    return {
+        "paid": paid,
+        "who": who,
+        "attempt": context.attempt,
+        "id": job.id == context.task_result.id,
+    }
 
 
 @task(takes_context=True)

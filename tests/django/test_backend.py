@@ -1,5 +1,5 @@
-"""The backend's promises beyond Django's contract. They concern transactions, priorities, times, retries and
-crashes.
+"""The backend's promises beyond Django's contract. They concern transactions, priorities, times,
+retries and crashes.
 """
 
 from __future__ import annotations
@@ -66,9 +66,11 @@ def test_on_commit_may_be_turned_off(backend: Make, database: None, newest: Serv
     assert waiting(newest) == 1
 
 
-def test_an_outbox_is_of_the_transaction(backend: Make, database: None, newest: Server, finished: Make) -> None:
-    """A row of a transaction becomes a task when the worker relays it. Outside of a transaction, a row is its own
-    transaction.
+def test_an_outbox_is_of_the_transaction(
+    backend: Make, database: None, newest: Server, finished: Make
+) -> None:
+    """A row of a transaction becomes a task when the worker relays it. Outside of a transaction, a
+    row is its own transaction.
     """
     backend(outbox=True)
     with contextlib.suppress(ZeroDivisionError), transaction.atomic():
@@ -102,8 +104,8 @@ def own_server(newest: Server) -> Iterator[Server]:
 def test_a_server_that_is_away_at_a_commit(
     backend: Make, database: None, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request waits for the server once and goes on. Its data is committed, later hooks run, and the tasks are
-    logged.
+    """A request waits for the server once and goes on. Its data is committed, later hooks run, and
+    the tasks are logged.
     """
     backend(url=own_server.url, timeout=0.5)
     tasks.note.enqueue("connects")
@@ -137,7 +139,9 @@ def test_a_server_that_is_away_outside_of_a_transaction(backend: Make, own_serve
     own_server.wake()
 
 
-def test_an_outbox_needs_no_server(backend: Make, database: None, own_server: Server, finished: Make) -> None:
+def test_an_outbox_needs_no_server(
+    backend: Make, database: None, own_server: Server, finished: Make
+) -> None:
     """The page promises this for a server that is away at a commit."""
     backend(url=own_server.url, outbox=True, timeout=0.5)
     own_server.suspend()
@@ -171,7 +175,10 @@ def test_an_outbox_on_postgresql(backend: Make, on_postgresql: str, newest: Serv
     """The migration makes the table. A committed row is relayed, and is found meanwhile."""
     backend(outbox=True, database=on_postgresql)
     with working():
-        until(lambda: newest.ask("HGET", "headrace:{default}:default:stats", "history"), "a history of ended tasks")
+        until(
+            lambda: newest.ask("HGET", "headrace:{default}:default:stats", "history"),
+            "a history of ended tasks",
+        )
         with contextlib.suppress(ZeroDivisionError), transaction.atomic(using=on_postgresql):
             tasks.note.enqueue("rolled back")
             raise ZeroDivisionError
@@ -214,7 +221,9 @@ def test_a_row_that_is_relayed_while_it_is_looked_for(
 def test_priorities_are_bands(levels: int, bands: dict[int, int]) -> None:
     options = Options(priorities=levels)
     assert {priority: options.level(priority) for priority in bands} == bands
-    assert [options.level(n) for n in range(100, -101, -1)] == sorted(options.level(n) for n in range(-100, 101))
+    assert [options.level(n) for n in range(100, -101, -1)] == sorted(
+        options.level(n) for n in range(-100, 101)
+    )
 
 
 def test_higher_priorities_run_first(backend: Make) -> None:
@@ -261,7 +270,12 @@ def test_a_retried_task_has_all_its_attempts(backend: Make, finished: Make) -> N
         "attempt": 3, "context": True, "status": "RUNNING", "errors": ["builtins.LookupError"] * 2, "workers": 3,
         "began": True,
     }  # fmt: skip
-    assert (result.attempts, len(result.errors), failed.attempts, len(failed.errors)) == (3, 2, 3, 3)
+    assert (result.attempts, len(result.errors), failed.attempts, len(failed.errors)) == (
+        3,
+        2,
+        3,
+        3,
+    )
     assert result.started_at < result.last_attempted_at <= result.finished_at
     assert [error.exception_class for error in failed.errors] == [LookupError] * 3
     assert [error.traceback.splitlines()[-1] for error in failed.errors] == [
@@ -272,7 +286,11 @@ def test_a_retried_task_has_all_its_attempts(backend: Make, finished: Make) -> N
 def test_a_task_may_give_up(backend: Make, finished: Make) -> None:
     backend(retry={"attempts": 5, "wait": 0.0})
     result = finished(tasks.gives_up.enqueue())
-    assert (result.status, result.attempts, len(result.errors)) == (contract.FIRST.Status.FAILED, 1, 1)
+    assert (result.status, result.attempts, len(result.errors)) == (
+        contract.FIRST.Status.FAILED,
+        1,
+        1,
+    )
     assert result.errors[0].exception_class_path == "headrace.DeadLetter"
 
 
@@ -290,15 +308,32 @@ def test_the_signal_says_what_the_result_says(backend: Make, finished: Make) -> 
         results = [finished(tasks.surrogate.enqueue()), finished(tasks.returns_no_json.enqueue())]
     finally:
         signals.task_finished.disconnect(on_finish)
-    assert said == [(str(one.status), len(one.errors)) for one in results] == [("FAILED", 1), ("FAILED", 1)]
+    assert (
+        said
+        == [(str(one.status), len(one.errors)) for one in results]
+        == [("FAILED", 1), ("FAILED", 1)]
+    )
 
 
 def test_arguments_tell_tasks_apart(backend: Make, newest: Server, finished: Make) -> None:
-    """The arguments that `fair`, `limits` and `rate` name are headers, however a call gives them."""
-    made = backend(fair="customer", limits={"limit": 1, "key": "customer"}, rate={"limit": 1000, "key": "amount"})
-    calls = [tasks.bills.enqueue("ada"), tasks.bills.enqueue(amount=5, customer="bob"), tasks.note.enqueue(1)]
+    """The arguments that `fair`, `limits` and `rate` name are headers, however a call gives
+    them."""
+    made = backend(
+        fair="customer",
+        limits={"limit": 1, "key": "customer"},
+        rate={"limit": 1000, "key": "amount"},
+    )
+    calls = [
+        tasks.bills.enqueue("ada"),
+        tasks.bills.enqueue(amount=5, customer="bob"),
+        tasks.note.enqueue(1),
+    ]
     found = [made.queue("default").find(one.id).job.headers for one in calls]
-    assert [(one.get("customer"), one.get("amount")) for one in found] == [("ada", "1"), ("bob", "5"), (None, None)]
+    assert [(one.get("customer"), one.get("amount")) for one in found] == [
+        ("ada", "1"),
+        ("bob", "5"),
+        (None, None),
+    ]
     assert finished(*calls).return_value == "ada: 1"
     for wrong in ({"customer": ["ada"]}, {"customer": "ada", "colour": 1}):
         with pytest.raises(TypeError, match=r"customer|colour"):
@@ -317,7 +352,10 @@ def test_a_running_task_is_seen(backend: Make) -> None:
     backend()
     result = tasks.takes.enqueue(0.5)
     with working():
-        until(lambda: tasks.takes.get_result(result.id).status == contract.FIRST.Status.RUNNING, "the task to begin")
+        until(
+            lambda: tasks.takes.get_result(result.id).status == contract.FIRST.Status.RUNNING,
+            "the task to begin",
+        )
         seen = tasks.takes.get_result(result.id)
         assert seen.attempts == 1
         assert seen.started_at is not None
@@ -327,18 +365,27 @@ def test_a_running_task_is_seen(backend: Make) -> None:
 
 @pytest.mark.parametrize("later", [0, 60])
 def test_a_cancelled_task_has_failed(backend: Make, later: int) -> None:
-    """The task has the reason, even if it was to run later. The result of an earlier job of its id does not count."""
+    """The task has the reason, even if it was to run later. The result of an earlier job of its id
+    does not count."""
     made = backend()
-    result = tasks.note.using(run_after=timezone.now() + timedelta(seconds=later) if later else None).enqueue("x")
+    result = tasks.note.using(
+        run_after=timezone.now() + timedelta(seconds=later) if later else None
+    ).enqueue("x")
     assert made.queue("default").cancel(result.id)
     result.refresh()
-    assert (result.status, result.args, result.is_finished) == (contract.FIRST.Status.FAILED, ["x"], True)
+    assert (result.status, result.args, result.is_finished) == (
+        contract.FIRST.Status.FAILED,
+        ["x"],
+        True,
+    )
     assert [error.traceback for error in result.errors] == ["the job was cancelled\n"]
     with pytest.raises(ValueError, match="Task failed"):
         _ = result.return_value
 
 
-def test_a_task_that_is_cancelled_after_an_earlier_one_of_its_id(backend: Make, finished: Make) -> None:
+def test_a_task_that_is_cancelled_after_an_earlier_one_of_its_id(
+    backend: Make, finished: Make
+) -> None:
     """The result of the earlier task is not the later one's."""
     made = backend()
     queue = made.queue("default")
@@ -354,7 +401,9 @@ def test_a_task_that_is_cancelled_after_an_earlier_one_of_its_id(backend: Make, 
     assert again.errors[-1].traceback == "the job was cancelled\n"
 
 
-def test_connections_are_closed_between_tasks(backend: Make, database: None, finished: Make) -> None:
+def test_connections_are_closed_between_tasks(
+    backend: Make, database: None, finished: Make
+) -> None:
     """Django does this around requests. A dead connection does not fail the next task."""
     backend()
     with working(concurrency=1):
@@ -363,7 +412,8 @@ def test_connections_are_closed_between_tasks(backend: Make, database: None, fin
 
 
 def test_a_task_that_is_not_importable_is_kept(backend: Make, newest: Server) -> None:
-    """The task has failed with an error that says why. Its dead letter can be redriven once the code is there."""
+    """The task has failed with an error that says why. Its dead letter can be redriven once the
+    code is there."""
     backend()
     job = {"kind": "tests.django.tasks.gone"}
     with newest.queue("default", priorities=5) as queue:
@@ -375,7 +425,9 @@ def test_a_task_that_is_not_importable_is_kept(backend: Make, newest: Server) ->
         reasons = {one.job.id: one.reason for one in queue.admin.dead()}
         assert "gone" in reasons["gone"]
         assert "holds no arguments of a task" in reasons["no arguments"]
-        assert "'os.getcwd' is no task, but of type builtin_function_or_method" in reasons["no task"]
+        assert (
+            "'os.getcwd' is no task, but of type builtin_function_or_method" in reasons["no task"]
+        )
         assert queue.admin.redrive() == 3
 
 
@@ -383,7 +435,9 @@ def test_results_after_a_server_was_emptied(backend: Make, newest: Server, finis
     """A project's tests do this in one process."""
     backend()
     for number in range(6):
-        results = [tasks.note.using(queue_name=name).enqueue(number) for name in ("default", "mail")]
+        results = [
+            tasks.note.using(queue_name=name).enqueue(number) for name in ("default", "mail")
+        ]
         finished(*results)
         assert [tasks.note.get_result(one.id).return_value for one in results] == [number, number]
         newest.ask("FLUSHDB")
@@ -397,13 +451,23 @@ def test_each_task_has_the_rate_of_its_kind(backend: Make) -> None:
     other = tasks.answer.enqueue()
     with working():
         assert await_end(other).return_value == 42
-        until(lambda: made.queue("default").counts().delayed == 3, "three tasks to wait for their rate")
+        until(
+            lambda: made.queue("default").counts().delayed == 3,
+            "three tasks to wait for their rate",
+        )
     assert tasks.ran == [0, 1]
-    assert [tasks.note.get_result(one.id).is_finished for one in some] == [True, True, False, False, False]
+    assert [tasks.note.get_result(one.id).is_finished for one in some] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_any_queue(backend: Make, newest: Server) -> None:
-    """`QUEUES = []` allows any name. A result is found by its id, and a worker is given the queues."""
+    """`QUEUES = []` allows any name. A result is found by its id, and a worker is given the
+    queues."""
     backend([])
     result = tasks.note.using(queue_name="anything").enqueue("x")
     with working(queues=["anything"]):

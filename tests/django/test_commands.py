@@ -20,7 +20,11 @@ from tests.django.conftest import ROOT, await_end
 def running(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a program in another folder than its own, and stop it at the end."""
     with subprocess.Popen(
-        command, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
     ) as program:
         try:
             yield program
@@ -49,11 +53,16 @@ def test_a_burst_of_one_queue(manage: Any) -> None:
     mail, other = tasks.note.using(queue_name="mail").enqueue(1), tasks.note.enqueue(2)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     burst = [*command, "headrace_worker", "--queue", "mail", "--burst"]
-    done = subprocess.run(burst, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        burst, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     mail.refresh()
     other.refresh()
-    assert (mail.status, other.status) == (contract.FIRST.Status.SUCCESSFUL, contract.FIRST.Status.READY)
+    assert (mail.status, other.status) == (
+        contract.FIRST.Status.SUCCESSFUL,
+        contract.FIRST.Status.READY,
+    )
     stats = subprocess.run(
         [*command, "headrace", "stats", "mail", "--json"], env=environment, capture_output=True, text=True, timeout=60,
         check=False,

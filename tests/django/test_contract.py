@@ -1,5 +1,5 @@
-"""Django's own tests of its task backends, rewritten for this backend. They note where a backend without results,
-priorities or `run_after` would refuse.
+"""Django's own tests of its task backends, rewritten for this backend. They note where a backend
+without results, priorities or `run_after` would refuse.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def default(backend: Make) -> Any:
     return backend()
 
 
-# -- the immediate backend ---------------------------------------------------------------------------------
+# -- the immediate backend -------------------------------------------------------------------------
 
 
 def test_using_correct_backend(default: Any) -> None:
@@ -56,7 +56,8 @@ def test_enqueue_task(task: Any, finished: Make) -> None:
     result = finished(task.enqueue(1, two=3))
     assert result.status == contract.FIRST.Status.SUCCESSFUL
     assert result.is_finished is True
-    assert result.enqueued_at <= result.started_at + timedelta(seconds=1)  # by the clocks of two machines
+    # by the clocks of two machines
+    assert result.enqueued_at <= result.started_at + timedelta(seconds=1)
     assert result.started_at <= result.last_attempted_at <= result.finished_at
     assert result.return_value is None
     assert (result.task, result.args, result.kwargs, result.attempts) == (task, [1], {"two": 3}, 1)
@@ -72,9 +73,15 @@ def test_enqueue_task_async(task: Any, finished: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit])
-def test_catches_exception(kind: type[BaseException], finished: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_catches_exception(
+    kind: type[BaseException], finished: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     result = finished(tasks.raises.enqueue(kind.__name__, "This task failed"))
-    errors = [one for one in caplog.records if one.name.startswith(LOGGER) and one.levelno == logging.ERROR]
+    errors = [
+        one
+        for one in caplog.records
+        if one.name.startswith(LOGGER) and one.levelno == logging.ERROR
+    ]
     assert len(errors) == 1
     assert errors[0].exc_info
     assert "This task failed" in str(errors[0].exc_info[1])
@@ -90,7 +97,8 @@ def test_catches_exception(kind: type[BaseException], finished: Make, caplog: py
 
 
 def test_keyboard_interrupt_is_a_failure(finished: Make) -> None:
-    """The immediate backend lets the user interrupt it. A worker that goes on records the failure."""
+    """The immediate backend lets the user interrupt it. A worker that goes on records the
+    failure."""
     result = finished(tasks.raises.enqueue("KeyboardInterrupt"))
     assert result.status == contract.FIRST.Status.FAILED
     assert [one.exception_class for one in result.errors] == [KeyboardInterrupt]
@@ -170,13 +178,18 @@ def test_validate_on_enqueue(backend: Make) -> None:
         asyncio.run(elsewhere.aenqueue())
 
 
-# -- the dummy backend -------------------------------------------------------------------------------------
+# -- the dummy backend -----------------------------------------------------------------------------
 
 
 def test_a_task_that_waits() -> None:
     result = tasks.nothing.enqueue(1, two=3)
     assert result.status == contract.FIRST.Status.READY
-    assert (result.started_at, result.finished_at, result.is_finished, result.attempts) == (None, None, False, 0)
+    assert (result.started_at, result.finished_at, result.is_finished, result.attempts) == (
+        None,
+        None,
+        False,
+        0,
+    )
     with pytest.raises(ValueError, match="Task has not finished yet"):
         _ = result.return_value
     assert (result.args, result.kwargs) == ([1], {"two": 3})
@@ -207,7 +220,7 @@ def test_get_incorrect_result() -> None:
         asyncio.run(tasks.nothing.aget_result(result.id))
 
 
-# -- tasks -------------------------------------------------------------------------------------------------
+# -- tasks -----------------------------------------------------------------------------------------
 
 
 def test_enqueue_with_invalid_argument() -> None:
@@ -220,7 +233,11 @@ def test_enqueue_with_invalid_argument() -> None:
 
 def test_using_priority_queue_name_and_run_after() -> None:
     later = timezone.now()
-    for name, value, usual in (("priority", 1, 0), ("queue_name", "mail", "default"), ("run_after", later, None)):
+    for name, value, usual in (
+        ("priority", 1, 0),
+        ("queue_name", "mail", "default"),
+        ("run_after", later, None),
+    ):
         assert getattr(tasks.nothing, name) == usual
         assert getattr(tasks.nothing.using(**{name: value}), name) == value
         assert getattr(tasks.nothing, name) == usual
@@ -246,7 +263,9 @@ def test_naive_datetime() -> None:
 
 def test_invalid_priority() -> None:
     for wrong in (-101, 101, 3.1):
-        with pytest.raises(contract.InvalidTask, match="priority must be a whole number between -100 and 100"):
+        with pytest.raises(
+            contract.InvalidTask, match="priority must be a whole number between -100 and 100"
+        ):
             tasks.nothing.using(priority=wrong)
     for right in (100, -100, 0):
         tasks.nothing.using(priority=right)
@@ -271,7 +290,9 @@ def test_invalid_function() -> None:
     def local() -> None: ...
 
     for wrong in (any, test_invalid_function.__get__(object()), local):
-        with pytest.raises(contract.InvalidTask, match="Task function must be defined at a module level"):
+        with pytest.raises(
+            contract.InvalidTask, match="Task function must be defined at a module level"
+        ):
             tasks.task()(wrong)
 
 
@@ -293,7 +314,10 @@ def test_pickle() -> None:
 
 
 def test_no_backends() -> None:
-    with override_settings(TASKS={"other": {"BACKEND": BACKEND}}), pytest.raises(contract.InvalidTaskBackend):
+    with (
+        override_settings(TASKS={"other": {"BACKEND": BACKEND}}),
+        pytest.raises(contract.InvalidTaskBackend),
+    ):
         tasks.nothing.enqueue()
 
 
@@ -316,17 +340,21 @@ def test_results_by_priority_and_time() -> None:
     """Results of a queue can be told apart by their tasks."""
     now = timezone.now()
     some: queue.PriorityQueue[Any] = queue.PriorityQueue()
-    for number, (priority, after) in enumerate([(5, now), (1, now + timedelta(hours=1)), (1, None)]):
+    for number, (priority, after) in enumerate(
+        [(5, now), (1, now + timedelta(hours=1)), (1, None)]
+    ):
         result = tasks.nothing.using(priority=priority, run_after=after).enqueue(number)
         some.put((result.task.priority, result.task.run_after or now - timedelta(1), number))
         assert tasks.nothing.get_result(result.id).task == result.task
     assert [some.get()[2] for _ in range(3)] == [2, 1, 0]
 
 
-# -- custom backends ---------------------------------------------------------------------------------------
+# -- custom backends -------------------------------------------------------------------------------
 
 
-def test_async_tasks_are_refused_where_they_are_not_supported(default: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_async_tasks_are_refused_where_they_are_not_supported(
+    default: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(TaskBackend, "supports_async_task", False)
     with pytest.raises(contract.InvalidTask, match=r"(?i)backend does not support async tasks"):
         default.validate_task(tasks.nothing_async)

@@ -1,4 +1,5 @@
-"""Handlers that use Django's connections without its tasks. A connection is renewed in its own thread."""
+"""Handlers that use Django's connections without its tasks. A connection is renewed in its own
+thread."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.support.servers import Server
 
 
 def broken() -> None:
-    """Break the connection of this thread, as a restart of the database does. A query then fails."""
+    """Break the connection of this thread, as a restart of the database does. A query then
+    fails."""
     connection.ensure_connection()
     connection.connection.close()
     connection.errors_occurred = True

@@ -27,7 +27,12 @@ def test_the_job_is_in_the_context(backend: Make) -> None:
         until(lambda: (queue.find(result.id) or result).state == "blocked", "the run to wait")
         assert tasks.steps.get_result(result.id).status == contract.FIRST.Status.READY
         assert queue.signal(result.id, "approved", "ada") == "woke"
-        assert await_end(result).return_value == {"paid": None, "who": "ada", "attempt": 1, "id": True}
+        assert await_end(result).return_value == {
+            "paid": None,
+            "who": "ada",
+            "attempt": 1,
+            "id": True,
+        }
     assert tasks.ran == ["paid 7"]
 
 
@@ -36,13 +41,17 @@ def test_a_task_that_runs_is_cancelled(backend: Make) -> None:
     tasks.ran.clear()
     with working():
         result = tasks.endless.enqueue()
-        until(lambda: tasks.endless.get_result(result.id).status == contract.FIRST.Status.RUNNING, "the task to begin")
+        until(
+            lambda: tasks.endless.get_result(result.id).status == contract.FIRST.Status.RUNNING,
+            "the task to begin",
+        )
         assert queue.cancel(result.id)
         until(lambda: tasks.ran == ["lost"], "the task to learn it")
 
 
 def test_a_task_has_its_own_retries_and_deadline(backend: Make, finished: Make) -> None:
-    """The options apply in each queue beside tasks with the backend's options. Signals agree with the result."""
+    """The options apply in each queue beside tasks with the backend's options. Signals agree with
+    the result."""
     backend(retry={"attempts": 1})
     ended: list[tuple[str, int]] = []
 
@@ -52,12 +61,20 @@ def test_a_task_has_its_own_retries_and_deadline(backend: Make, finished: Make) 
     signals = contract.FIRST.signals()
     signals.task_finished.connect(on_finish)
     try:
-        results = [tasks.persists.enqueue(), tasks.persists.using(queue_name="mail").enqueue(), tasks.raises.enqueue()]
+        results = [
+            tasks.persists.enqueue(),
+            tasks.persists.using(queue_name="mail").enqueue(),
+            tasks.raises.enqueue(),
+        ]
         finished(*results)
     finally:
         signals.task_finished.disconnect(on_finish)
     assert [one.attempts for one in results] == [3, 3, 1]
-    assert [one.errors[-1].exception_class for one in results] == [LookupError, LookupError, ValueError]
+    assert [one.errors[-1].exception_class for one in results] == [
+        LookupError,
+        LookupError,
+        ValueError,
+    ]
     assert sorted(ended) == [("persists", 3), ("persists", 3), ("raises", 1)]
     late = finished(tasks.dawdles.enqueue())
     assert late.status == contract.FIRST.Status.FAILED
@@ -65,7 +82,8 @@ def test_a_task_has_its_own_retries_and_deadline(backend: Make, finished: Make) 
 
 
 def test_options_that_come_late_are_told(backend: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task whose module the worker has not imported in time would run with the backend's options."""
+    """A task whose module the worker has not imported in time would run with the backend's
+    options."""
     backend()
     late = OWN.pop("tests.django.tasks.persists")
     running = worker()
@@ -77,7 +95,8 @@ def test_options_that_come_late_are_told(backend: Make, monkeypatch: pytest.Monk
 
 
 def test_tasks_recur(backend: Make, newest: Server) -> None:
-    """The settings name the recurring tasks. The next worker removes a schedule that they no longer name."""
+    """The settings name the recurring tasks. The next worker removes a schedule that they no longer
+    name."""
     backend(schedules={"tests.django.tasks.tick": {"every": 0.2, "missed": "skip"}})
     tasks.ran.clear()
     with working(), newest.queue("default", priorities=5) as queue:

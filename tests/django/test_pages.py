@@ -1,4 +1,5 @@
-"""The pages in Django's admin and below a prefix of the project. They need staff rights, under WSGI and ASGI alike."""
+"""The pages in Django's admin and below a prefix of the project. They need staff rights, under WSGI
+and ASGI alike."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def test_the_admin_has_an_entry(site: Any) -> None:
 
 def test_a_task_is_shown_with_its_arguments(site: Any) -> None:
     (state,) = site.queue("default").admin.waiting()
-    shown = client_of("view_queue").get(f"/admin/headrace/queue/job?queue=default&id={state.job.id}")
+    shown = client_of("view_queue").get(
+        f"/admin/headrace/queue/job?queue=default&id={state.job.id}"
+    )
     assert b"tests.django.tasks.note" in shown.content
     assert b"shown" in shown.content
 
@@ -70,19 +73,25 @@ def test_strangers_are_sent_to_log_in(site: Any, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/admin/headrace/queue/", "/queues/"])
 def test_rights_are_permissions(site: Any, path: str) -> None:
-    """Staff without a permission see nothing. There are three, to view, to act, and to remove jobs for good."""
+    """Staff without a permission see nothing. There are three, to view, to act, and to remove jobs
+    for good."""
     queue = site.queue("default")
     nobody = client_of()
     assert nobody.get(path).status_code == 403
     User.objects.all().delete()
     viewer = client_of("view_queue")
     assert viewer.get(path).status_code == 200
-    assert viewer.post(f"{path}do/pause", "queue=default", content_type=FORM, headers=SAME).status_code == 403
+    assert (
+        viewer.post(f"{path}do/pause", "queue=default", content_type=FORM, headers=SAME).status_code
+        == 403
+    )
     User.objects.all().delete()
     operator = client_of("view_queue", "change_queue")
     act(operator, f"{path}do/pause", queue="default")
     assert queue.admin.paused()
-    refused = operator.post(f"{path}do/purge", "queue=default&confirm=default", content_type=FORM, headers=SAME)
+    refused = operator.post(
+        f"{path}do/purge", "queue=default&confirm=default", content_type=FORM, headers=SAME
+    )
     assert refused.status_code == 403
     User.objects.all().delete()
     owner = client_of("view_queue", "change_queue", "delete_queue")
@@ -98,13 +107,18 @@ def act(client: Client, path: str, **fields: str) -> None:
     body = "&".join(f"{name}={value}" for name, value in fields.items())
     done = client.post(path, body, content_type=FORM, headers=SAME)
     assert done.status_code == 303, done.content
-    assert client.get(path.rpartition("do/")[0] + done["location"].removeprefix("../")).status_code == 200
+    assert (
+        client.get(path.rpartition("do/")[0] + done["location"].removeprefix("../")).status_code
+        == 200
+    )
 
 
 def test_a_form_of_another_site_does_nothing(site: Any) -> None:
     owner = client_of(everything=True)
     for headers in ({"sec-fetch-site": "cross-site"}, {"origin": "http://elsewhere"}, {}):
-        refused = owner.post("/admin/headrace/queue/do/pause", "queue=default", content_type=FORM, headers=headers)
+        refused = owner.post(
+            "/admin/headrace/queue/do/pause", "queue=default", content_type=FORM, headers=headers
+        )
         assert refused.status_code == 403
     assert not site.queue("default").admin.paused()
 
@@ -153,12 +167,17 @@ def test_under_asgi(site: Any, path: str) -> None:
     assert b'href="queue?name=default"' in b"".join(one.get("body", b"") for one in sent)
 
 
-def test_without_a_backend_of_ours(site: Any, newest: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment names the server, or the setting does, with all else that `headrace.web.app` takes."""
+def test_without_a_backend_of_ours(
+    site: Any, newest: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment names the server, or the setting does, with all else that `headrace.web.app`
+    takes."""
     (state,) = site.queue("default").admin.waiting()
     job = f"/queues/job?queue=default&id={state.job.id}"
     client = client_of(everything=True)
-    with override_settings(TASKS={"default": {"BACKEND": f"{contract.FIRST.package}.backends.dummy.DummyBackend"}}):
+    with override_settings(
+        TASKS={"default": {"BACKEND": f"{contract.FIRST.package}.backends.dummy.DummyBackend"}}
+    ):
         pages.close()
         shown = client.get(job)
         assert (shown.status_code, b"add HEADRACE_WEB" in shown.content) == (500, True)

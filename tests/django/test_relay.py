@@ -1,4 +1,5 @@
-"""The command `manage.py headrace_relay`. It relays a backend's outboxes, and lists the rows that were set aside."""
+"""The command `manage.py headrace_relay`. It relays a backend's outboxes, and lists the rows that
+were set aside."""
 
 from __future__ import annotations
 
@@ -30,10 +31,15 @@ def ran(capsys: pytest.CaptureFixture[str], **options: Any) -> list[Any]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_rows_that_were_set_aside(backend: Make, database: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are listed for all queues or for one, and retried. The task's result has the reason meanwhile."""
+def test_rows_that_were_set_aside(
+    backend: Make, database: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are listed for all queues or for one, and retried. The task's result has the reason
+    meanwhile."""
     backend(outbox=True)
-    results = [tasks.note.using(queue_name=name).enqueue(name) for name in ("default", "mail", "mail")]
+    results = [
+        tasks.note.using(queue_name=name).enqueue(name) for name in ("default", "mail", "mail")
+    ]
     OutboxRow.objects.update(headers="[1]")
     with working():
         until(lambda: not OutboxRow.objects.filter(refused=None).exists())
@@ -47,7 +53,9 @@ def test_rows_that_were_set_aside(backend: Make, database: None, capsys: pytest.
     failed = tasks.note.get_result(results[0].id)
     assert failed.status == contract.FIRST.Status.FAILED
     assert "JSON object" in failed.errors[0].traceback
-    assert ran(capsys, retry_refused=True, queue=["default"]) == [{"queue": "default", "retried": 1}]
+    assert ran(capsys, retry_refused=True, queue=["default"]) == [
+        {"queue": "default", "retried": 1}
+    ]
     assert ran(capsys, retry_refused=True) == [{"queue": "default, mail", "retried": 2}]
     with working():
         assert [await_end(result).return_value for result in results] == ["default", "mail", "mail"]
@@ -63,7 +71,9 @@ def test_the_program_relays_all_queues(manage: Any) -> None:
     command = [*manage(outbox=True), "headrace_relay"]
     results = [tasks.note.using(queue_name=name).enqueue(name) for name in ("default", "mail")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=Path("/"), env=environment, stderr=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        command, cwd=Path("/"), env=environment, stderr=subprocess.PIPE, text=True
+    ) as program:
         try:
             until(lambda: not OutboxRow.objects.exists(), "the relay")
         finally:
@@ -87,7 +97,9 @@ def test_the_program_relays_all_queues(manage: Any) -> None:
         ({"outbox": True}, {"backend": "other"}, "The connection 'other' doesn't exist"),
     ],
 )
-def test_wrong_use(backend: Make, database: None, options: dict[str, Any], given: dict[str, Any], said: str) -> None:
+def test_wrong_use(
+    backend: Make, database: None, options: dict[str, Any], given: dict[str, Any], said: str
+) -> None:
     backend(**options)
     with pytest.raises(CommandError, match=said):
         call_command("headrace_relay", refused=True, stdout=io.StringIO(), **given)

@@ -1,4 +1,5 @@
-"""Wrong settings. Each is a clear error of `manage.py check`, of the first call, and of the worker's command."""
+"""Wrong settings. Each is a clear error of `manage.py check`, of the first call, and of the
+worker's command."""
 
 from __future__ import annotations
 
@@ -46,11 +47,20 @@ Make = Callable[..., Any]
         ({"relay_database": 5}, "relay_database must be a str, not int"),
         ({"max_waiting": 0}, "max_waiting=0: give at least 1"),
         ({"fair": 3}, "fair must be the name of a header"),
-        ({"rate": 10}, "rate must be a mapping, such as {'limit': 10, 'per': 60}, or a list of them, not int"),
-        ({"rate": {"limits": 10}}, "rate: 'limits' is unknown; it takes limit, per, key, burst, per_shard"),
+        (
+            {"rate": 10},
+            "rate must be a mapping, such as {'limit': 10, 'per': 60}, or a list of them, not int",
+        ),
+        (
+            {"rate": {"limits": 10}},
+            "rate: 'limits' is unknown; it takes limit, per, key, burst, per_shard",
+        ),
         ({"limits": [{"limit": 0}]}, "limit=0: give at least 1"),
         ({"limits": {"key": "customer"}}, "limit"),
-        ({"schedules": ["x"]}, "schedules must map paths of tasks to {'cron': '0 3 * * *'}, not list"),
+        (
+            {"schedules": ["x"]},
+            "schedules must map paths of tasks to {'cron': '0 3 * * *'}, not list",
+        ),
         (
             {"schedules": {"a.b": "0 3 * * *"}},
             "takes a mapping of every or cron, tz and missed, not str",
@@ -91,7 +101,12 @@ def test_right_settings_pass(backend: Make, database: None) -> None:
 def test_options_of_queues(backend: Make) -> None:
     """A mapping and an object mean the same. A list means several of them."""
     plain = {"limit": 10, "per": 60, "key": "kind"}
-    made = backend(rate=plain, limits=[{"limit": 2, "key": "customer"}, Limit(9)], fair="customer", max_waiting=100)
+    made = backend(
+        rate=plain,
+        limits=[{"limit": 2, "key": "customer"}, Limit(9)],
+        fair="customer",
+        max_waiting=100,
+    )
     assert [*made.check()] == []
     settings = made.queue("mail").ops.settings
     assert settings.rates == (Rate(10, per=60, key="kind"),)
@@ -100,7 +115,9 @@ def test_options_of_queues(backend: Make) -> None:
     assert made.settings.told_apart == ("customer",)
 
 
-def aliases(newest: Server, first: dict[str, Any], second: dict[str, Any], queues: Any = ("b",)) -> list[Any]:
+def aliases(
+    newest: Server, first: dict[str, Any], second: dict[str, Any], queues: Any = ("b",)
+) -> list[Any]:
     """Return the errors of two aliases that have the queues a and b and these options."""
     entries = {
         name: {"BACKEND": BACKEND, "QUEUES": list(its), "OPTIONS": {"url": newest.url, **options}}
@@ -127,7 +144,12 @@ def aliases(newest: Server, first: dict[str, Any], second: dict[str, Any], queue
             "all queues, as an empty QUEUES allows any, and differ in on",
         ),
         ({}, {}, ("b",), None),
-        ({"retry": {"attempts": 3, "wait": 5}}, {"retry": {"attempts": 3, "wait": 5}}, ("b",), None),
+        (
+            {"retry": {"attempts": 3, "wait": 5}},
+            {"retry": {"attempts": 3, "wait": 5}},
+            ("b",),
+            None,
+        ),
         ({"retry": {"attempts": 3}}, {}, ("c",), None),
         ({"retry": {"attempts": 3}}, {"namespace": "other"}, ("b",), None),
         ({"retry": {"attempts": 3}}, {"url": "redis://elsewhere"}, ("b",), None),
@@ -223,7 +245,10 @@ def forget_tables() -> None:
     ("given", "said"),
     [
         ({"backend": "other"}, "The connection 'other' doesn't exist"),
-        ({"queue": ["mails"]}, r"TASKS\['default'\]\['QUEUES'\] has no 'mails': it has default, mail"),
+        (
+            {"queue": ["mails"]},
+            r"TASKS\['default'\]\['QUEUES'\] has no 'mails': it has default, mail",
+        ),
         ({"processes": 0}, "--processes: give 1 or more"),
         ({"concurrency": -1}, "concurrency=-1"),
         ({"concurrency": 0}, "concurrency=0: give at least 1"),

@@ -1,4 +1,5 @@
-"""The tables of outbox and inbox in Django. The tests cover their SQL, their models, and a schema."""
+"""The tables of outbox and inbox in Django. The tests cover their SQL, their models, and a
+schema."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def test_the_migration_is_printed(migrated: None, tmp_path: Path) -> None:
     """The SQL makes the same tables when it is run by hand. The reverse is printed too."""
     printed = io.StringIO()
     call_command("sqlmigrate", "headrace", "0001", stdout=printed)
-    call_command("sqlmigrate", "headrace", "0001", backwards=True, stdout=(backwards := io.StringIO()))
+    call_command(
+        "sqlmigrate", "headrace", "0001", backwards=True, stdout=(backwards := io.StringIO())
+    )
     asking = "SELECT name, replace(sql, char(34), '') FROM sqlite_master WHERE name LIKE 'headrace%' ORDER BY name"
     with sqlite3.connect(tmp_path / "by_hand") as by_hand, connection.cursor() as cursor:
         by_hand.executescript(printed.getvalue())
@@ -78,14 +81,18 @@ def test_a_transaction_test_case_empties_the_tables(backend: Make, database: Non
 
 
 def test_django_s_dump_of_all_models(backend: Make, database: None, tmp_path: Path) -> None:
-    """The dump has the rows, and can be loaded again. The model of the admin's entry has no table to ask."""
+    """The dump has the rows, and can be loaded again. The model of the admin's entry has no table
+    to ask."""
     backend(outbox=True)
     write()
     before = [list(model.objects.values()) for model in (OutboxRow, InboxRow)]
     path = tmp_path / "dump.json"
     for every in (False, True):
         call_command("dumpdata", "headrace", use_base_manager=every, output=str(path), verbosity=0)
-        assert [one["model"] for one in json.loads(path.read_text())] == ["headrace.outboxrow", "headrace.inboxrow"]
+        assert [one["model"] for one in json.loads(path.read_text())] == [
+            "headrace.outboxrow",
+            "headrace.inboxrow",
+        ]
     call_command("flush", verbosity=0, interactive=False)
     call_command("loaddata", str(path), verbosity=0)
     assert [list(model.objects.values()) for model in (OutboxRow, InboxRow)] == before
@@ -98,12 +105,28 @@ def test_the_models_are_of_these_tables(backend: Make, database: None) -> None:
         Outbox(Queue("q")).enqueue("default", b"x", id="1", headers={"a": "b"}, delay=60, key="k")
         assert inbox("default", JOB)
     row = OutboxRow.objects.get()
-    assert (row.queue, row.job_id, bytes(row.payload), json.loads(row.headers)["a"]) == ("q", "1", b"x", "b")
-    assert (row.namespace, row.job_key, row.delay_ms, row.due_ms, row.refused) == ("headrace", "k", 60_000, None, None)
+    assert (row.queue, row.job_id, bytes(row.payload), json.loads(row.headers)["a"]) == (
+        "q",
+        "1",
+        b"x",
+        "b",
+    )
+    assert (row.namespace, row.job_key, row.delay_ms, row.due_ms, row.refused) == (
+        "headrace",
+        "k",
+        60_000,
+        None,
+        None,
+    )
     assert InboxRow.objects.get(pk=("q", "17", 1000)).attempt == 1
     for model in (OutboxRow, InboxRow):
         with connection.cursor() as cursor:
-            names = [one.name for one in connection.introspection.get_table_description(cursor, model._meta.db_table)]
+            names = [
+                one.name
+                for one in connection.introspection.get_table_description(
+                    cursor, model._meta.db_table
+                )
+            ]
         assert sorted(names) == sorted(one.column for one in model._meta.local_concrete_fields)
 
 
@@ -161,17 +184,28 @@ def test_a_schema(newest: Server, tmp_path: Path) -> None:
 
     with postgresql() as url:
         place = urlsplit(url)
-        server = {"NAME": place.path[1:], "USER": place.username, "HOST": place.hostname, "PORT": place.port}
+        server = {
+            "NAME": place.path[1:],
+            "USER": place.username,
+            "HOST": place.hostname,
+            "PORT": place.port,
+        }
         database = {"ENGINE": "django.db.backends.postgresql", **server}
         options = {"url": newest.url, "outbox": True, "schema": "queues"}
-        (tmp_path / "own_settings.py").write_text(SETTINGS.format(database=database, options=options))
+        (tmp_path / "own_settings.py").write_text(
+            SETTINGS.format(database=database, options=options)
+        )
         (tmp_path / "manage.py").write_text(MANAGE)
         (tmp_path / "story.py").write_text(STORY)
         said = "database 'default' has no table \"queues\".headrace_outbox"
         assert said in run("manage.py", "check", "--database", "default")
-        assert 'CREATE TABLE "queues".headrace_outbox (' in run("manage.py", "sqlmigrate", "headrace", "0001")
+        assert 'CREATE TABLE "queues".headrace_outbox (' in run(
+            "manage.py", "sqlmigrate", "headrace", "0001"
+        )
         run("manage.py", "migrate", "-v0")
         assert "no issues" in run("manage.py", "check", "--database", "default")
-        assert "No changes" in run("manage.py", "makemigrations", "--check", "--dry-run", "headrace")
+        assert "No changes" in run(
+            "manage.py", "makemigrations", "--check", "--dry-run", "headrace"
+        )
         run("story.py")
         run("manage.py", "migrate", "headrace", "zero", "-v0")

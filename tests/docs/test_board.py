@@ -1,4 +1,5 @@
-"""The board, the alerts and the scaler ask for metrics and labels that a worker exports, and for no others."""
+"""The board, the alerts and the scaler ask for metrics and labels that a worker exports, and for no
+others."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def exported() -> Iterator[set[str]]:
             instrument.add(1)
     text = prometheus_client.generate_latest().decode()
     yield {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")} | {
-        "headrace_queue_jobs", "headrace_queue_oldest_seconds",  # gauges, of workers only: tests/tracing shows them
+        # gauges, of workers only: tests/tracing shows them
+        "headrace_queue_jobs", "headrace_queue_oldest_seconds",
     }  # fmt: skip
     provider.shutdown()
 
@@ -47,7 +49,9 @@ def queries() -> Iterator[str]:
         yield from (target["expr"] for target in panel["targets"])
     yield BOARD["templating"]["list"][1]["query"]
     for page in ("grafana.md", "containers.md"):
-        yield from re.findall(r"^ *(?:expr|query): (.*)$", (HOW_TO / page).read_text("utf-8"), re.MULTILINE)
+        yield from re.findall(
+            r"^ *(?:expr|query): (.*)$", (HOW_TO / page).read_text("utf-8"), re.MULTILINE
+        )
 
 
 @pytest.mark.parametrize("query", sorted(set(queries())))
@@ -59,7 +63,12 @@ def test_a_query_asks_for_what_there_is(query: str, exported: set[str]) -> None:
 
 def test_labels_are_those_of_the_metrics_page() -> None:
     page = (HOW_TO.parent / "reference" / "spans-and-metrics.md").read_text("utf-8")
-    used = {name for query in queries() for by in re.findall(r"by \(([^)]*)\)", query) for name in by.split(", ")}
+    used = {
+        name
+        for query in queries()
+        for by in re.findall(r"by \(([^)]*)\)", query)
+        for name in by.split(", ")
+    }
     assert used - {"le"} <= LABELS.keys()
     assert all(f"`{name}`" in page or f"`{name}`," in page for name in LABELS.values())
 

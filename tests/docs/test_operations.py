@@ -1,5 +1,5 @@
-"""The steps in the pages for operators are carried out. Copies of a server are restored, and the unit of systemd is
-run.
+"""The steps in the pages for operators are carried out. Copies of a server are restored, and the
+unit of systemd is run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The code of every page runs, from its first block to its last, as one program.
 
-What is fenced as `python` runs. `py` is shown, and has to compile: what somebody has who comes from elsewhere.
+What is fenced as `python` runs. `py` is shown, and has to compile: what somebody has who comes from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ ELSEWHERE = {
     "docs/how-to/use-in-flask.md": "tests/journeys/flask/journey.py",
     "docs/how-to/use-in-litestar.md": "tests/journeys/litestar/journey.py",
 }
-# What a page leaves to other programs, by the number of blocks after which it happens: 0 is before the first.
+# What a page leaves to other programs, by the number of blocks after which it happens: 0 is before
+# the first.
 SERVED = """
 import threading
 from headrace import Worker
@@ -55,12 +57,14 @@ with redis.Redis.from_url(URL) as client:
     client.flushall()
 """
 BESIDE: Mapping[str, Mapping[int, str]] = {
-    "docs/how-to/come-from-another-queue.md": dict.fromkeys((1, 2, 3, 4, 5), EMPTIED),  # each section is a program
+    # each section is a program
+    "docs/how-to/come-from-another-queue.md": dict.fromkeys((1, 2, 3, 4, 5), EMPTIED),
     "docs/how-to/listen-to-events.md": {0: TELLS},
     "docs/how-to/wait-for-results.md": {0: SERVED, 3: STOPPED, 4: SERVED},
     "docs/tutorial/first-worker.md": {1: WORKS},
 }
-GOES_ON = {"docs/how-to/listen-to-events.md": "completed "}  # it would listen for ever: what it says by then
+# it would listen for ever: what it says by then
+GOES_ON = {"docs/how-to/listen-to-events.md": "completed "}
 
 
 @pytest.fixture
@@ -97,10 +101,16 @@ def test_a_page_runs(page: Path, server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_first_steps_in_one_folder(tmp_path: Path) -> None:
-    """The README's program runs first. The first tutorial follows, is given up halfway, and is repeated twice."""
+    """The README's program runs first. The first tutorial follows, is given up halfway, and is
+    repeated twice."""
     tutorial = code(DOCS / "tutorial" / "first-queue.md")
     half = "\n".join([*tutorial[:4], "emails.close()"])
-    for program in ("\n".join(code(ROOT / "README.md")[:1]), half, "\n".join(tutorial), "\n".join(tutorial)):
+    for program in (
+        "\n".join(code(ROOT / "README.md")[:1]),
+        half,
+        "\n".join(tutorial),
+        "\n".join(tutorial),
+    ):
         (tmp_path / "page.py").write_text(program, "utf-8")
         with Script("import page", cwd=tmp_path, options=["-u", "-W", "error"]) as running:
             _, complaints = running.communicate(timeout=WITHIN_S)
@@ -120,5 +130,7 @@ def test_most_is_run() -> None:
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=name)
 def test_what_is_shown_only_compiles(page: Path) -> None:
-    for block in re.findall(r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+    for block in re.findall(
+        r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    ):
         compile(block, name(page), "exec", dont_inherit=True)

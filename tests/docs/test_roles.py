@@ -20,7 +20,9 @@ PAGES = (DOCS / "explanation" / "security.md", DOCS / "how-to" / "run-in-product
 ROLES = {
     name: rules
     for page in PAGES
-    for name, rules in re.findall(r"^ACL SETUSER (\w+) (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    for name, rules in re.findall(
+        r"^ACL SETUSER (\w+) (.*)$", page.read_text("utf-8"), re.MULTILINE
+    )
 }
 REFUSED = r"(?i)NOPERM|ACL|no permissions|can't run"
 NOT_ALLOWED = (redis.exceptions.NoPermissionError, redis.ResponseError)
@@ -55,7 +57,9 @@ def test_there_are_these_roles() -> None:
     assert ROLES.keys() == {"producer", "mail", "viewer"}
 
 
-def test_a_producer_enqueues_and_waits_and_leases_nothing(admin: Queue, role: Any, newest: Server) -> None:
+def test_a_producer_enqueues_and_waits_and_leases_nothing(
+    admin: Queue, role: Any, newest: Server
+) -> None:
     worker = Worker(newest.url)
     worker.handler("q")(lambda job: b"done with " + job.payload)
     with Queue("q", client=role("producer"), max_waiting=100) as queue:

@@ -1,10 +1,11 @@
 """Random calls of the real scripts on a queue with terms, followed by the model of `model.py`.
 
-Before each lease the model gets the ends since the last call, by the server's times, and then the new jobs, as the
-script finds them. The script must pick the jobs that the model picks, in this order, and all stored credits, means and
-rings must equal the model's. A place of a cancelled job stays in its line for a while: then the model follows. Jobs are
-told apart by their entries, which are the places of the model. The number of leased jobs depends on the clock, so no
-step draws anything that depends on it.
+Before each lease the model gets the ends since the last call, by the server's times, and then the
+new jobs, as the script finds them. The script must pick the jobs that the model picks, in this
+order, and all stored credits, means and rings must equal the model's. A place of a cancelled job
+stays in its line for a while: then the model follows. Jobs are told apart by their entries, which
+are the places of the model. The number of leased jobs depends on the clock, so no step draws
+anything that depends on it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ class Setting:
     def settings(self) -> QueueSettings:
         return QueueSettings(
             fair=self.fair,
-            limits=[Declared(most, key, each=self.each if key == "tenant" else {}) for most, key in self.limits],
+            limits=[
+                Declared(most, key, each=self.each if key == "tenant" else {})
+                for most, key in self.limits
+            ],
             weights=dict(self.weights) or None,
             priorities=self.priorities,
             max_attempts=3,
@@ -124,7 +128,8 @@ class Machine(RuleBasedStateMachine):
         self.jobs: dict[str, Job] = {}  # by entry
         self.claims: dict[str, Claim] = {}
         self.texts: dict[str, str] = {}  # of the held entries
-        self.gone_by: list[tuple[str, str, float]] = []  # ends that the model does not know: entry, state, ms
+        # ends that the model does not know: entry, state, ms
+        self.gone_by: list[tuple[str, str, float]] = []
         self.stale: set[str] = set()  # places in lines of jobs that are gone: a pick drops them
         self.calls = 0
 
@@ -143,12 +148,14 @@ class Machine(RuleBasedStateMachine):
 
     def send(self, op: Op[Any]) -> Any:
         self.calls += 1
-        return op.decode(self.client.execute_command(*op.wire("EVAL", "l", str(self.calls)), NEVER_DECODE=True))
+        return op.decode(
+            self.client.execute_command(*op.wire("EVAL", "l", str(self.calls)), NEVER_DECODE=True)
+        )
 
     def key(self, part: str) -> str:
         return self.ops.keys.key(part)
 
-    # -- calls -----------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     @rule(
         many=st.integers(1, 4),
@@ -158,21 +165,35 @@ class Machine(RuleBasedStateMachine):
         level=st.sampled_from([0, 0, 0, 1]),
         cost=st.sampled_from([None, None, 0.5, 4.0]),
     )
-    def enqueue(self, many: int, org: str, tenant: str, api: str, level: int, cost: float | None) -> None:
-        headers = {name: value for name, value in zip(NAMES, (org, tenant, api), strict=True) if value}
-        job = NewJob(b"x", headers=headers, priority=min(level, self.setting.priorities - 1), cost=cost)
+    def enqueue(
+        self, many: int, org: str, tenant: str, api: str, level: int, cost: float | None
+    ) -> None:
+        headers = {
+            name: value for name, value in zip(NAMES, (org, tenant, api), strict=True) if value
+        }
+        job = NewJob(
+            b"x", headers=headers, priority=min(level, self.setting.priorities - 1), cost=cost
+        )
         self.send(self.ops.enqueue([self.ops.item(job) for _ in range(many)]))
 
     @rule(number=st.integers(2, 4), most=st.integers(1, 3))
     def drain(self, number: int, most: int) -> None:
-        """Give each of three tenants several jobs, then lease a few and end the oldest leases several times."""
+        """Give each of three tenants several jobs, then lease a few and end the oldest leases
+        several times."""
         for tenant in "abc":
             self.enqueue(number, "x", tenant, "", 0, None)
         for _ in range(6):
             if self.leased(most) and self.claims:
-                self.ended("complete", [self.claims.pop(entry) for entry in sorted(self.claims)[:3]])
+                self.ended(
+                    "complete", [self.claims.pop(entry) for entry in sorted(self.claims)[:3]]
+                )
 
-    @rule(limit=st.integers(1, 6), same=st.booleans(), woken=st.booleans(), batch=st.sampled_from([1, 1, 3]))
+    @rule(
+        limit=st.integers(1, 6),
+        same=st.booleans(),
+        woken=st.booleans(),
+        batch=st.sampled_from([1, 1, 3]),
+    )
     def lease(self, limit: int, same: bool, woken: bool, batch: int) -> None:
         self.leased(limit, same and self.setting.fair is not None, woken, batch)
 
@@ -183,7 +204,9 @@ class Machine(RuleBasedStateMachine):
 
     def leased(self, limit: int, same: bool = False, woken: bool = False, batch: int = 1) -> int:
         """Lease in the queue and in the model. Return the number of jobs."""
-        grant = self.send(self.ops.lease("w", limit, ttl=TERM_S, woken=woken, same=same, batch=batch, fair=True))
+        grant = self.send(
+            self.ops.lease("w", limit, ttl=TERM_S, woken=woken, same=same, batch=batch, fair=True)
+        )
         assert (grant.died, grant.undecodable, grant.paused, grant.unread) == ([], [], False, False)
         self.texts = self.client.hgetall(self.key("held"))
         self.follow()
@@ -203,12 +226,20 @@ class Machine(RuleBasedStateMachine):
         for claim, job in zip(grant.claims, picked, strict=True):
             since, charge, number, _ = self.texts[claim.entry].split(" ", 3)
             assert charge.startswith("=") == (job.cost is not None)
-            assert self.stale or int(charge.removeprefix("=")) == job.charge, f"the charge {charge} is not {job.charge}"
-            job.since, job.number, job.charge = float(since), int(number), int(charge.removeprefix("="))
+            assert self.stale or int(charge.removeprefix("=")) == job.charge, (
+                f"the charge {charge} is not {job.charge}"
+            )
+            job.since, job.number, job.charge = (
+                float(since),
+                int(number),
+                int(charge.removeprefix("=")),
+            )
             assert job.number == max(1, min(batch, len(grant.claims)))
             self.claims[claim.entry] = claim
         if len(grant.claims) < limit and not grant.more and not same:
-            assert not [job for job in queue.waiting if queue.has_slot(job)], "a handler waits while a job may run"
+            assert not [job for job in queue.waiting if queue.has_slot(job)], (
+                "a handler waits while a job may run"
+            )
         self.compare()
         return len(grant.claims) + grant.more
 
@@ -218,7 +249,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         picks=st.lists(st.integers(0, 99), min_size=1, max_size=3),
-        how=st.sampled_from(["complete", "complete", "release", "retry", "delay", "dead", "cancel", "expire"]),
+        how=st.sampled_from(
+            ["complete", "complete", "release", "retry", "delay", "dead", "cancel", "expire"]
+        ),
     )
     def end(self, picks: list[int], how: str) -> None:
         held = sorted(self.claims)
@@ -234,7 +267,11 @@ class Machine(RuleBasedStateMachine):
         elif how == "release":
             assert all(self.send(self.ops.release(claims)))
         elif how in ("retry", "delay"):
-            self.send(self.ops.retry([(claim, TERM_S if how == "delay" else 0.0, 0, "why") for claim in claims]))
+            self.send(
+                self.ops.retry(
+                    [(claim, TERM_S if how == "delay" else 0.0, 0, "why") for claim in claims]
+                )
+            )
         elif how == "dead":
             self.send(self.ops.dead_letter([(claim, "why") for claim in claims]))
         elif how == "cancel":
@@ -261,7 +298,9 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99))
     def cancel(self, pick: int) -> None:
         """Cancel a job that a call has put into its line."""
-        waiting = sorted(entry for entry, job in self.jobs.items() if job.state == "waiting" and job.level == 0)
+        waiting = sorted(
+            entry for entry, job in self.jobs.items() if job.state == "waiting" and job.level == 0
+        )
         entry = waiting[pick % len(waiting)] if waiting else ""
         if entry and self.send(admin_ops.cancel(self.ops, entry)):
             job = self.jobs[entry]
@@ -281,7 +320,11 @@ class Machine(RuleBasedStateMachine):
         self.declared()
         self.queue.redeclare(self.queue.weights, self.setting.limits_of_model())
 
-    @rule(org=st.sampled_from("xy"), tenant=st.sampled_from(["a", "b", "c", None]), whole=st.booleans())
+    @rule(
+        org=st.sampled_from("xy"),
+        tenant=st.sampled_from(["a", "b", "c", None]),
+        whole=st.booleans(),
+    )
     def pause(self, org: str, tenant: str | None, whole: bool) -> None:
         """Pause a value, or resume it if it is paused."""
         values = {"org": org, "tenant": tenant}
@@ -309,7 +352,7 @@ class Machine(RuleBasedStateMachine):
             self.queue.look()
             self.compare()
 
-    # -- the model -------------------------------------------------------------------------------------------------
+    # -- the model ---------------------------------------------------------------------------------
 
     def follow(self, *, settle: bool = True) -> None:
         """Give the model the events of the script. They are first ends, then new jobs."""
@@ -325,16 +368,20 @@ class Machine(RuleBasedStateMachine):
                 cost = float(fields["headrace-cost"]) if "headrace-cost" in fields else None
                 ms, _, number = entry.partition("-")
                 place = int(ms) * 1_000_000 + int(number)
-                self.jobs[entry] = Job(headers, int(fields.get("headrace-priority", 0)), cost, place)
+                self.jobs[entry] = Job(
+                    headers, int(fields.get("headrace-priority", 0)), cost, place
+                )
                 self.queue.news.append(self.jobs[entry])
 
-    # -- laws ------------------------------------------------------------------------------------------------------
+    # -- laws --------------------------------------------------------------------------------------
 
     def slots_are_leased_jobs(self) -> None:
         """Check that slots and leased jobs are the same."""
         rows = self.client.xpending_range(self.key("jobs"), "workers", "-", "+", 1000)
         leased = [row["message_id"] for row in rows if row["consumer"] == "w"]
-        assert sorted(self.client.hkeys(self.key("held"))) == sorted(leased), "held entries are not the leased jobs"
+        assert sorted(self.client.hkeys(self.key("held"))) == sorted(leased), (
+            "held entries are not the leased jobs"
+        )
         members = self.client.zrange(self.key("slots"), 0, -1)
         found: Counter[str] = Counter(member.rpartition(" ")[0] for member in members)
         wanted: Counter[str] = Counter()
@@ -361,7 +408,9 @@ class Machine(RuleBasedStateMachine):
         wanted = {self.place(entry) for entry in waiting}
         assert wanted <= lines, f"waiting jobs in no line: {sorted(wanted - lines)}"
         followed, self.stale = bool(self.stale), lines - wanted
-        assert self.stale <= {self.place(entry) for entry, job in self.jobs.items() if job.state == "gone"}
+        assert self.stale <= {
+            self.place(entry) for entry, job in self.jobs.items() if job.state == "gone"
+        }
         queue, kept = self.queue, self.shares()
         mean = int(self.client.hget(self.key("terms"), "mean") or UNKNOWN)
         if followed or self.stale:
@@ -377,7 +426,9 @@ class Machine(RuleBasedStateMachine):
             known = queue.rings[node]
             assert (rings.round, rings.turn) == (known.round, known.turn), f"the turn of {node}"
             for one, other in ((rings.new, known.new), (rings.old, known.old)):
-                assert [child.node for child in one] == [child.node for child in other], f"a ring of {node}"
+                assert [child.node for child in one] == [child.node for child in other], (
+                    f"a ring of {node}"
+                )
         for key, line in queue.lines.items():
             there = kept.get(f"l{name_of(key)}", "")
             stop = "" if line.stop is None else f"!{lp(line.stop[0])}{lp(line.stop[1])}"
@@ -393,14 +444,22 @@ class Machine(RuleBasedStateMachine):
     @staticmethod
     def shown(child: Child) -> tuple[Any, ...]:
         """Return the fields of a value or an organisation that must be equal."""
-        return (child.credit, child.mean, child.running, child.ring, child.round * (child.ring != "new"))
+        return (
+            child.credit,
+            child.mean,
+            child.running,
+            child.ring,
+            child.round * (child.ring != "new"),
+        )
 
     @staticmethod
     def stored(kept: dict[str, str]) -> dict[Node, Child]:
         found = {}
         for name, text in kept.items():
             if name[0].isdigit():
-                credit, mean, running, turn, number, _, _, ring = struct.unpack(RECORD, text.encode("latin-1"))
+                credit, mean, running, turn, number, _, _, ring = struct.unpack(
+                    RECORD, text.encode("latin-1")
+                )
                 node = node_of(name)
                 found[node] = Child(node, credit, mean, running, RINGS[ring], turn, number)
         return found
@@ -410,16 +469,24 @@ class Machine(RuleBasedStateMachine):
         values = self.stored(kept)
         for name, text in kept.items():
             if name[0] == "v":
-                found[node_of(name[1:])] = Rings([], [], int(text.split(" ")[0]), {"n": "new", "o": "old"}[text[-1]])
+                found[node_of(name[1:])] = Rings(
+                    [], [], int(text.split(" ")[0]), {"n": "new", "o": "old"}[text[-1]]
+                )
         for member in self.client.zrange(self.key("ready"), 0, -1):
             match = re.fullmatch(r"(.*?) ([no])(\d{16})(\d{16}) (.*)", member)
             if match:
                 child = values[node_of(match[5])]
                 rings = found.setdefault(child.node[:-1], Rings())
-                assert (child.ring[0], child.round, child.number) == (match[2], int(match[3]), int(match[4]))
+                assert (child.ring[0], child.round, child.number) == (
+                    match[2],
+                    int(match[3]),
+                    int(match[4]),
+                )
                 (rings.new if match[2] == "n" else rings.old).append(child)
         ringed = {child.node for rings in found.values() for child in (*rings.new, *rings.old)}
-        assert ringed == {node for node, child in values.items() if child.ring}, "a ring lacks a value"
+        assert ringed == {node for node, child in values.items() if child.ring}, (
+            "a ring lacks a value"
+        )
         return found
 
     def limited(self) -> dict[str, list[str]]:
@@ -459,7 +526,9 @@ class Machine(RuleBasedStateMachine):
             there = kept.get(f"l{name_of(key)}", "")
             leafy = len(key) == len(line.node)
             child = queue.children.get(line.node)
-            line.ready = (child is not None and bool(child.ring)) if leafy else there[:1] not in ("", "!")
+            line.ready = (
+                (child is not None and bool(child.ring)) if leafy else there[:1] not in ("", "!")
+            )
             if leafy and not queue.path:
                 line.ready = bool(line.jobs)
             slot = stopped.get(name_of(key))
@@ -478,7 +547,9 @@ class Machine(RuleBasedStateMachine):
             *(each.key for each in self.queue.limits if each.key not in (None, *self.queue.path)),
         ]
         if len(key) == len(names) + 1:
-            headers = {name: value for name, value in zip(names, key[1:], strict=True) if value is not None}
+            headers = {
+                name: value for name, value in zip(names, key[1:], strict=True) if value is not None
+            }
             self.queue.line_of(Job(headers, key[0]))  # type: ignore[arg-type]
 
     @staticmethod
@@ -499,8 +570,13 @@ class Machine(RuleBasedStateMachine):
             if not self.leased(50) and not self.claims:
                 break
         assert not self.claims
-        assert not self.client.exists(self.key("jobs:1")) or not self.client.xlen(self.key("jobs:1"))
+        assert not self.client.exists(self.key("jobs:1")) or not self.client.xlen(
+            self.key("jobs:1")
+        )
         counts = self.send(view_ops.counts(self.ops))
         assert counts.waiting + counts.leased + counts.delayed + counts.parked == 0, "jobs are left"
-        parts = {key.removeprefix(self.ops.keys.prefix).partition(":")[0] for key in self.client.scan_iter()}
+        parts = {
+            key.removeprefix(self.ops.keys.prefix).partition(":")[0]
+            for key in self.client.scan_iter()
+        }
         assert not parts - LEFT, f"{parts - LEFT} are left"

@@ -1,10 +1,12 @@
 """The order of a fair queue in plain Python, without a server, a clock or scripts.
 
-`docs/explanation/fairness.md` has the rule. A *node* is a value, or a part of its path: `(0, "acme")` in level 0, with
-two levels also `(0, "acme", "ada")`; the root of a level is `(0,)`. A *line* has the waiting jobs of a value with the
-same values of all limits. A job has a *place*, which decides its order in the line, and keeps it when it is released.
+`docs/explanation/fairness.md` has the rule. A *node* is a value, or a part of its path: `(0,
+"acme")` in level 0, with two levels also `(0, "acme", "ada")`; the root of a level is `(0,)`. A
+*line* has the waiting jobs of a value with the same values of all limits. A job has a *place*,
+which decides its order in the line, and keeps it when it is released.
 
-Each node that is no value has two rings of children. Times given are ms, credits and means are whole us.
+Each node that is no value has two rings of children. Times given are ms, credits and means are
+whole us.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def lp(value: str | None) -> str:
 
 @frozen
 class Limit:
-    """A bound of *most* leased jobs for each value of the header *key*, or for the queue. *each* has other bounds by
-    value.
+    """A bound of *most* leased jobs for each value of the header *key*, or for the queue. *each*
+    has other bounds by value.
     """
 
     most: int
@@ -143,23 +145,34 @@ class FairQueue:
     places: Iterator[int] = field(factory=lambda: count(1))
     numbers: Iterator[int] = field(factory=lambda: count(1))
 
-    # -- what happens to jobs ------------------------------------------------------------------------------------
+    # -- what happens to jobs ----------------------------------------------------------------------
 
     @property
     def waiting(self) -> list[Job]:
-        return [*self.fronts, *self.news, *(job for line in self.lines.values() for job in line.jobs)]
+        return [
+            *self.fronts,
+            *self.news,
+            *(job for line in self.lines.values() for job in line.jobs),
+        ]
 
-    def enqueue(self, headers: Mapping[str, str], *, level: int = 0, cost: float | None = None) -> Job:
+    def enqueue(
+        self, headers: Mapping[str, str], *, level: int = 0, cost: float | None = None
+    ) -> Job:
         """Add a job at the back of its line."""
         job = Job(headers, level, cost, next(self.places))
         self.news.append(job)
         return job
 
-    def lease(self, now: float, limit: int = 1, *, same: bool = False, batch: bool = False) -> list[Job]:
-        """Lease up to *limit* jobs. *same* asks for one value. With *batch* their time is divided by their number."""
+    def lease(
+        self, now: float, limit: int = 1, *, same: bool = False, batch: bool = False
+    ) -> list[Job]:
+        """Lease up to *limit* jobs. *same* asks for one value. With *batch* their time is divided
+        by their number."""
         self.turned.clear()
         self._settle()
-        room = min([limit, *(each.most - len(self.held) for each in self.limits if each.key is None)])
+        room = min(
+            [limit, *(each.most - len(self.held) for each in self.limits if each.key is None)]
+        )
         self._look()
         leased: list[Job] = []
         while True:
@@ -184,9 +197,9 @@ class FairQueue:
         self._forget([])
 
     def end(self, job: Job, now: float, state: str = "gone") -> None:
-        """End a lease. The job is gone (completed, cancelled or dead), waits in front (`front`, after a release, a
-        reclaim or an expiry), waits at the back (`back`, after a retry), or is held back (`later`, delayed or
-        suspended).
+        """End a lease. The job is gone (completed, cancelled or dead), waits in front (`front`,
+        after a release, a reclaim or an expiry), waits at the back (`back`, after a retry), or is
+        held back (`later`, delayed or suspended).
         """
         self.held.remove(job)
         for slot in self.line_of(job).slots:
@@ -220,14 +233,18 @@ class FairQueue:
         self.weights, self.limits = weights, limits
         self.again = any(self.stopped.values())
 
-    # -- values ----------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
 
     def node(self, job: Job) -> Node:
         """Return the node to which this job's lease is charged."""
         return (job.level, *(job.headers.get(name) for name in self.path))
 
     def line_of(self, job: Job) -> Line:
-        keys = [limit.key for limit in self.limits if limit.key is not None and limit.key not in self.path]
+        keys = [
+            limit.key
+            for limit in self.limits
+            if limit.key is not None and limit.key not in self.path
+        ]
         key = (*self.node(job), *(job.headers.get(name) for name in keys))
         if key not in self.lines:
             slots = sorted(
@@ -240,10 +257,13 @@ class FairQueue:
 
     def most(self, slot: Slot) -> int:
         """The number of leased jobs that a limit admits."""
-        return next(limit.each.get(slot[1], limit.most) for limit in self.limits if limit.key == slot[0])
+        return next(
+            limit.each.get(slot[1], limit.most) for limit in self.limits if limit.key == slot[0]
+        )
 
     def has_slot(self, job: Job) -> bool:
-        """Tell whether all limits admit this job now. A job without the header has no limit of that key."""
+        """Tell whether all limits admit this job now. A job without the header has no limit of that
+        key."""
         whole_queue = all(len(self.held) < limit.most for limit in self.limits if limit.key is None)
         return whole_queue and self._may_run(self.line_of(job))
 
@@ -258,7 +278,9 @@ class FairQueue:
         self.resumed.append(value)
 
     def _halted(self, line: Line) -> bool:
-        return any(line.key[1 : depth + 2] in self.paused for depth in range(max(1, len(self.path))))
+        return any(
+            line.key[1 : depth + 2] in self.paused for depth in range(max(1, len(self.path)))
+        )
 
     def _may_run(self, line: Line) -> bool:
         return not self._halted(line) and self._full(line) is None
@@ -281,10 +303,11 @@ class FairQueue:
         for depth in range(1, len(line.node) + 1):
             self.waits[line.node[:depth]] += number
 
-    # -- a call ----------------------------------------------------------------------------------------------------
+    # -- a call ------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Apply the ends since the last call. A correction is bounded to a visit's credit, either way."""
+        """Apply the ends since the last call. A correction is bounded to a visit's credit, either
+        way."""
         freed: Counter[Slot] = Counter()
         for job, when in self.ends:
             ran = whole(max(0.0, 1000 * (when - job.since) / job.number))
@@ -293,7 +316,10 @@ class FairQueue:
             if job.cost is None:
                 if value is not None and len(node) > 1:
                     value.mean = max(
-                        1, whole(value.mean + (ran - value.mean) / WEIGHT_OF_LATEST) if value.mean else ran
+                        1,
+                        whole(value.mean + (ran - value.mean) / WEIGHT_OF_LATEST)
+                        if value.mean
+                        else ran,
                     )
                 self.mean = max(1, whole(self.mean + (ran - self.mean) / WEIGHT_OF_LATEST))
             for child in self._above(node):
@@ -305,7 +331,11 @@ class FairQueue:
             job.number = 1
         self.ends.clear()
         for path in self.resumed:
-            some = [line for line in self.lines.values() if line.jobs and line.key[1 : 1 + len(path)] == path]
+            some = [
+                line
+                for line in self.lines.values()
+                if line.jobs and line.key[1 : 1 + len(path)] == path
+            ]
             self.coming += sorted(some, key=_name)
         self.resumed.clear()
         for slot in sorted(freed, key=slot_name):
@@ -361,8 +391,8 @@ class FairQueue:
         self.coming = later
 
     def _join(self, node: Node) -> None:
-        """Enter the rings. A value without waiting and leased jobs is new. Other values are old, from the round in
-        which they may be visited again.
+        """Enter the rings. A value without waiting and leased jobs is new. Other values are old,
+        from the round in which they may be visited again.
         """
         while len(node) > 1:
             rings, child = self.rings[node[:-1]], self.children.get(node)
@@ -384,7 +414,8 @@ class FairQueue:
         insort(rings.old, child, key=_turn)
 
     def _turn_away(self, line: Line) -> None:
-        """Move a line whose jobs may not run to the line of its limit. Its slots go to other lines."""
+        """Move a line whose jobs may not run to the line of its limit. Its slots go to other
+        lines."""
         line.ready = False
         stop = self._full(line)
         if self._halted(line):
@@ -421,7 +452,9 @@ class FairQueue:
             while line is not None:
                 leased.append(self._take(line, now))
                 line = self._next_line(node)
-                if len(leased) == room or not (same or all(child.credit > 0 for child in self._above(node))):
+                if len(leased) == room or not (
+                    same or all(child.credit > 0 for child in self._above(node))
+                ):
                     break
             self._end_visit(node, gone=line is None)
             if same:
@@ -446,7 +479,9 @@ class FairQueue:
         node = self.node(job)
         mean = self.children[node].mean if node in self.children else 0
         job.state, job.since = "leased", now
-        job.charge = max(1, whole(job.cost * self.mean)) if job.cost is not None else mean or self.mean
+        job.charge = (
+            max(1, whole(job.cost * self.mean)) if job.cost is not None else mean or self.mean
+        )
         for child in self._above(node):
             child.credit -= job.charge
             child.running += 1
@@ -455,7 +490,8 @@ class FairQueue:
         return job
 
     def _end_visit(self, node: Node, *, gone: bool) -> None:
-        """Remove a visited value from its ring, or move it to the end of the old one. Do the same above it."""
+        """Remove a visited value from its ring, or move it to the end of the old one. Do the same
+        above it."""
         while len(node) > 1:
             child = self.children[node]
             if gone:
@@ -473,8 +509,8 @@ class FairQueue:
                 return
 
     def _over(self, child: Child, *, ring: str, had: bool) -> None:
-        """End a visit. Rounds that pay the debt are skipped, and the credit of the next visit is given. *had* tells
-        that a job was taken. Otherwise the child keeps its credit and its round.
+        """End a visit. Rounds that pay the debt are skipped, and the credit of the next visit is
+        given. *had* tells that a job was taken. Otherwise the child keeps its credit and its round.
         """
         rings, quantum = self.rings[child.node[:-1]], self.quantum(child.node)
         getattr(rings, child.ring).pop(0)

@@ -1,12 +1,14 @@
 """A storm over a queue with terms. It kills, suspends and cuts off workers, and kills the server.
 
-Two judges, neither of which trusts a slot. The ledger, outside Redis, has a line as each handler begins and ends:
+Two judges, neither of which trusts a slot. The ledger, outside Redis, has a line as each handler
+begins and ends:
 
     add JOB TIME          it is enqueued
     beg JOB NONCE TIME    the handler begins
     fin JOB NONCE TIME    it returns
 
-The watch reads the pending list at one instant, and counts the leased jobs of each tenant by the names of jobs.
+The watch reads the pending list at one instant, and counts the leased jobs of each tenant by the
+names of jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from tests.support.storm import Orders, Writer
 
 LEASE = 2.0
 QUEUE = "fair"
-OF_EACH, IN_ALL = 3, 4  # slots: the flood leaves one for others, unless it is held back by its share
+# slots: the flood leaves one for others, unless it is held back by its share
+OF_EACH, IN_ALL = 3, 4
 TENANTS = ("flood", "ada", "bob", "cyd", "dee")  # the first has a backlog of its own all the time
 BACKLOG = 200
 
@@ -38,7 +41,15 @@ BACKLOG = 200
 def declared(url: str) -> Any:
     """Return the queue as all programs declare it."""
     limits = [Limit(OF_EACH, key="tenant"), Limit(IN_ALL)]
-    return Queue(QUEUE, url=url, fair="tenant", weights={"ada": 2.0}, limits=limits, lease=LEASE, max_attempts=None)
+    return Queue(
+        QUEUE,
+        url=url,
+        fair="tenant",
+        weights={"ada": 2.0},
+        limits=limits,
+        lease=LEASE,
+        max_attempts=None,
+    )
 
 
 class Handler(Writer):
@@ -79,7 +90,9 @@ def work(orders: Orders) -> None:
         plant_scripts(pytest.MonkeyPatch(), MUTANTS[orders.mutant][0])
     handler, worker = Handler(orders), orders.worker()
     of = declared(orders.url)
-    worker.handler(of, concurrency=4)(handler.threads if orders.kind == "threads" else handler.tasks)
+    worker.handler(of, concurrency=4)(
+        handler.threads if orders.kind == "threads" else handler.tasks
+    )
     worker.run()
 
 
@@ -88,7 +101,20 @@ class Storm(storm.Storm):
     """A storm over slots and shares."""
 
     NAME = QUEUE
-    LEFT = frozenset({"jobs", "wake", "stats", "workers", "registered", "dead", "control", "cancels", "terms", "busy"})
+    LEFT = frozenset(
+        {
+            "jobs",
+            "wake",
+            "stats",
+            "workers",
+            "registered",
+            "dead",
+            "control",
+            "cancels",
+            "terms",
+            "busy",
+        }
+    )
     PATIENCE = 40.0
     TICK = 0.03
     HURTS = 0.05
@@ -102,10 +128,11 @@ class Storm(storm.Storm):
         queue: Queue[Any] = declared(url)
         return queue
 
-    # -- the operator ------------------------------------------------------------------------------------
+    # -- the operator ------------------------------------------------------------------------------
 
     def enqueue(self) -> None:
-        """Enqueue jobs. The flood keeps its backlog, and the other tenants have a job now and then."""
+        """Enqueue jobs. The flood keeps its backlog, and the other tenants have a job now and
+        then."""
         new = [self.named("flood") for _ in range(max(0, BACKLOG - self.queue.counts().waiting))]
         new += [self.named(tenant) for tenant in TENANTS[1:] if self.dice.random() < 0.4]
         self.queue.enqueue_many(new)
@@ -130,7 +157,8 @@ class Storm(storm.Storm):
         self.did["redriven"] += self.queue.admin.redrive()
 
     def watch(self) -> None:
-        """Count the leased jobs of each tenant at one instant from the pending list, and all slots."""
+        """Count the leased jobs of each tenant at one instant from the pending list, and all
+        slots."""
         key = f"headrace:{{{QUEUE}}}:{QUEUE}:"
         with self.client.pipeline() as pipe:
             pipe.xpending_range(f"{key}jobs", "workers", "-", "+", 10_000)
@@ -144,7 +172,9 @@ class Storm(storm.Storm):
         leased = [row["message_id"] for row in rows if is_worker(row["consumer"])]
         of = Counter(names[entry].partition("-")[0] for entry in leased if entry in names)
         self.looks += 1
-        self.wrong += [f"limit: {number} jobs of {tenant}" for tenant, number in of.items() if number > OF_EACH]
+        self.wrong += [
+            f"limit: {number} jobs of {tenant}" for tenant, number in of.items() if number > OF_EACH
+        ]
         if len(leased) > IN_ALL:
             self.wrong.append(f"limit: {len(leased)} jobs in all")
         if sorted(leased) != sorted(held):
@@ -154,7 +184,7 @@ class Storm(storm.Storm):
     def written(self) -> list[list[str]]:
         return [line.split(" ") for line in self.ledger.read_text().splitlines()]
 
-    # -- the story -----------------------------------------------------------------------------------------
+    # -- the story ---------------------------------------------------------------------------------
 
     def round(self) -> None:
         self.enqueue()
@@ -176,14 +206,28 @@ class Storm(storm.Storm):
 
     def lacks(self) -> list[str]:
         seen = self.ended() + self.did
-        wanted = {"SIGKILL": 3, "SIGSTOP": 3, "expired": 1, "redriven": 5, **dict.fromkeys(TENANTS, 10)}
-        return [f"{name}: {seen[name]} of {least}" for name, least in wanted.items() if seen[name] < least]
+        wanted = {
+            "SIGKILL": 3,
+            "SIGSTOP": 3,
+            "expired": 1,
+            "redriven": 5,
+            **dict.fromkeys(TENANTS, 10),
+        }
+        return [
+            f"{name}: {seen[name]} of {least}"
+            for name, least in wanted.items()
+            if seen[name] < least
+        ]
 
     def verdict(self) -> list[str]:
         """List complaints by the watch, the ledger, and the keys that are left on the server."""
         counts, number = self.queue.counts(), sum(self.jobs.values())
         wrong = [*self.wrong, *judged(self.written, self.did["cancelled"], number)]
-        if counts.lost or counts.completed + counts.cancelled != counts.enqueued or counts.enqueued != number:
+        if (
+            counts.lost
+            or counts.completed + counts.cancelled != counts.enqueued
+            or counts.enqueued != number
+        ):
             wrong.append(f"lost or twice: {number} jobs, {counts}")
         self.sweep()
         assert self.queue.lease() is None
@@ -201,10 +245,11 @@ def is_worker(owner: str) -> bool:
 
 
 def judged(lines: list[list[str]], cancelled: int, jobs: int) -> list[str]:
-    """Return complaints about a ledger. Every job must run to its end unless it was cancelled, and the flood must delay
-    no other.
+    """Return complaints about a ledger. Every job must run to its end unless it was cancelled, and
+    the flood must delay no other.
 
-    The flood has 200 jobs in front of each job that comes, so in a queue that is not fair all wait for as long.
+    The flood has 200 jobs in front of each job that comes, so in a queue that is not fair all wait
+    for as long.
     """
     ended, began = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     added, since, now = dict[str, float](), dict[str, float](), 0.0
@@ -225,5 +270,7 @@ def judged(lines: list[list[str]], cancelled: int, jobs: int) -> list[str]:
     typical = {tenant: median(some) for tenant, some in waits.items() if len(some) >= 30}
     for tenant, wait in typical.items():
         if tenant != "flood" and "flood" in typical and wait > typical["flood"] / 2:
-            wrong.append(f"shares: the flood waits for {typical['flood']:.2f} s, {tenant} for {wait:.2f} s")
+            wrong.append(
+                f"shares: the flood waits for {typical['flood']:.2f} s, {tenant} for {wait:.2f} s"
+            )
     return wrong

@@ -1,4 +1,5 @@
-"""Queues with `fair=` and `limits=` in programs. The tests run both colours, leases by hand and every verb."""
+"""Queues with `fair=` and `limits=` in programs. The tests run both colours, leases by hand and
+every verb."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ FAIR = {"fair": "tenant"}
 
 def of(tenant: str, number: int, **more: Any) -> list[NewJob[bytes]]:
     """Make jobs of a tenant."""
-    return [NewJob(f"{tenant}{at}".encode(), headers={"tenant": tenant}, **more) for at in range(number)]
+    return [
+        NewJob(f"{tenant}{at}".encode(), headers={"tenant": tenant}, **more) for at in range(number)
+    ]
 
 
 def tenants(leases: Any) -> Counter[str]:
@@ -28,7 +31,7 @@ def payloads(leases: Any) -> list[bytes]:
     return [lease.job.payload for lease in leases]
 
 
-# -- shares --------------------------------------------------------------------------------------------------
+# -- shares ----------------------------------------------------------------------------------------
 
 
 def test_a_flood_does_not_hold_up_others(connect: Any) -> None:
@@ -77,7 +80,10 @@ def test_a_cost_counts_for_so_many_jobs(connect: Any) -> None:
 def test_two_levels(connect: Any) -> None:
     """An organisation gains nothing by many users."""
     queue = connect(fair="org/user", weights={("big", "user0"): 5.0})
-    many = [NewJob(b"x", headers={"org": "big", "user": f"user{at % 10}"}, cost=1.0) for at in range(200)]
+    many = [
+        NewJob(b"x", headers={"org": "big", "user": f"user{at % 10}"}, cost=1.0)
+        for at in range(200)
+    ]
     few = [NewJob(b"x", headers={"org": "small", "user": "ada"}, cost=1.0) for _ in range(100)]
     queue.enqueue_many(many + few)
     found: Counter[str] = Counter()
@@ -89,17 +95,23 @@ def test_two_levels(connect: Any) -> None:
 
 
 def test_foreign_producers_are_served(connect: Any, client: redis.Redis) -> None:
-    """A bare XADD with the header as a field is a complete job. Jobs without the header share one value."""
+    """A bare XADD with the header as a field is a complete job. Jobs without the header share one
+    value."""
     queue = connect(**FAIR)
     for at in range(20):
-        client.xadd(queue.ops.keys.key("jobs"), {"data": f"{at}", "tenant": "x"} if at % 2 else {"data": f"{at}"})
-    client.xadd(queue.ops.keys.key("jobs"), {"data": "late", "tenant": "ada", "headrace-cost": "much"})
+        client.xadd(
+            queue.ops.keys.key("jobs"),
+            {"data": f"{at}", "tenant": "x"} if at % 2 else {"data": f"{at}"},
+        )
+    client.xadd(
+        queue.ops.keys.key("jobs"), {"data": "late", "tenant": "ada", "headrace-cost": "much"}
+    )
     leases = queue.lease_many(6)
     assert tenants(leases)["ada"] == 1
     assert tenants(leases)["-"] in (2, 3)
 
 
-# -- limits --------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 def test_at_most_n_of_a_key_and_in_all(connect: Any) -> None:
@@ -113,7 +125,8 @@ def test_at_most_n_of_a_key_and_in_all(connect: Any) -> None:
 
 
 def test_a_value_has_a_limit_of_its_own(connect: Any) -> None:
-    """Other values have the common limit. The latest declared number counts, and a higher one lets its line in."""
+    """Other values have the common limit. The latest declared number counts, and a higher one lets
+    its line in."""
     queue = connect(fair="tenant", limits=Limit(3, key="tenant", each={"free": 1, "é:": 4}))
     queue.enqueue_many(of("free", 5) + of("a", 5) + of("é:", 5))
     assert tenants(queue.lease_many(15)) == {"free": 1, "a": 3, "é:": 4}
@@ -123,7 +136,11 @@ def test_a_value_has_a_limit_of_its_own(connect: Any) -> None:
     other = connect(fair="tenant", limits=Limit(3, key="tenant", each={"free": 2}))
     assert tenants(other.lease_many(15)) == {"free": 1}
     assert queue.lease_many(15) == []
-    assert {one.name: one.most for one in queue.admin.shares()} == {"free": 2, "a": None, "é:": None}
+    assert {one.name: one.most for one in queue.admin.shares()} == {
+        "free": 2,
+        "a": None,
+        "é:": None,
+    }
     last = connect(fair="tenant", limits=Limit(3, key="tenant"))
     assert tenants(last.lease_many(15)) == {"free": 1}
 
@@ -133,7 +150,11 @@ def test_limits_of_values_are_not_of_other_keys(connect: Any) -> None:
     limits = [Limit(2, key="api", each={"a": 1}), Limit(9, key="tenant", each={"a": 3})]
     queue = connect(fair="tenant", weights={"a": 2.0}, limits=limits)
     queue.enqueue_many([NewJob(b"x", headers={"tenant": "a", "api": api}) for api in "abc" * 3])
-    assert Counter(lease.job.headers["api"] for lease in queue.lease_many(9)) == {"a": 1, "b": 1, "c": 1}
+    assert Counter(lease.job.headers["api"] for lease in queue.lease_many(9)) == {
+        "a": 1,
+        "b": 1,
+        "c": 1,
+    }
     assert [(one.weight, one.most) for one in queue.admin.shares()] == [(2.0, 3)]
     queue.admin.redeclare(limits=Limit(9, key="tenant", each={"a": 5}))
     assert len(queue.lease_many(9)) == 2
@@ -142,7 +163,12 @@ def test_limits_of_values_are_not_of_other_keys(connect: Any) -> None:
 @pytest.mark.parametrize("end", ["complete", "release", "retry", "dead_letter", "cancel", "expire"])
 def test_each_end_of_a_lease_gives_its_slot_back(connect: Any, end: str) -> None:
     queue = connect(limits=Limit(1, key="tenant"))
-    queue.enqueue_many([NewJob(b"0", id="0", headers={"tenant": "a"}), NewJob(b"1", id="1", headers={"tenant": "a"})])
+    queue.enqueue_many(
+        [
+            NewJob(b"0", id="0", headers={"tenant": "a"}),
+            NewJob(b"1", id="1", headers={"tenant": "a"}),
+        ]
+    )
     (lease,) = queue.lease_many(2)
     match end:
         case "dead_letter":
@@ -179,7 +205,7 @@ def test_with_fair_the_value_that_had_the_least_and_has_a_slot(connect: Any) -> 
     assert tenants(queue.lease_many(6)) == {"a": 1, "b": 1}
 
 
-# -- with the other features -----------------------------------------------------------------------------------
+# -- with the other features -----------------------------------------------------------------------
 
 
 def test_priorities_are_strict_and_fair_within(connect: Any) -> None:
@@ -254,11 +280,14 @@ def test_conditions_work_on_jobs_in_lines(connect: Any) -> None:
     queue.enqueue(b"1", id="a", headers={"tenant": "x"})
     queue.enqueue(b"2", id="b", headers={"tenant": "x"})
     assert len(queue.lease_many(1)) == 1
-    assert queue.enqueue(b"3", id="b", headers={"tenant": "x"}, if_exists=Debounce(600)).outcome == "moved"
+    assert (
+        queue.enqueue(b"3", id="b", headers={"tenant": "x"}, if_exists=Debounce(600)).outcome
+        == "moved"
+    )
     assert queue.lease_many(1) == []
 
 
-# -- the declaration ---------------------------------------------------------------------------------------------
+# -- the declaration -------------------------------------------------------------------------------
 
 
 def test_numbers_may_differ_and_the_latest_count(connect: Any) -> None:
@@ -286,7 +315,12 @@ def test_a_queue_that_was_deleted_gets_its_terms_again(connect: Any, client: red
 def test_an_operator_changes_the_structure(connect: Any) -> None:
     """Jobs in lines get new lines. Running jobs keep their slots until they end."""
     queue = connect(**FAIR)
-    queue.enqueue_many([NewJob(b"x", headers={"tenant": f"{at}", "org": "big" if at else "small"}) for at in range(9)])
+    queue.enqueue_many(
+        [
+            NewJob(b"x", headers={"tenant": f"{at}", "org": "big" if at else "small"})
+            for at in range(9)
+        ]
+    )
     (lease,) = queue.lease_many(1)
     queue.admin.redeclare(fair="org", limits=Limit(3))
     assert lease.complete()
@@ -304,7 +338,7 @@ def test_bad_terms_send_nothing(connect: Any) -> None:
     assert queue.counts().enqueued == 0
 
 
-# -- seen --------------------------------------------------------------------------------------------------------
+# -- seen ------------------------------------------------------------------------------------------
 
 
 def test_shares_of_the_busiest_values(connect: Any) -> None:
@@ -320,9 +354,12 @@ def test_shares_of_the_busiest_values(connect: Any) -> None:
     assert connect("other").admin.shares() == []
 
 
-@pytest.mark.parametrize("limits", [None, Limit(5000, key="user")], ids=["a line a value", "lines by another key"])
+@pytest.mark.parametrize(
+    "limits", [None, Limit(5000, key="user")], ids=["a line a value", "lines by another key"]
+)
 def test_shares_of_the_longest_waiting_values(connect: Any, large: bool, limits: Any) -> None:
-    """Beside the busiest ones: by the oldest job that still waits, whatever the names, and the jobs of a flood."""
+    """Beside the busiest ones: by the oldest job that still waits, whatever the names, and the jobs
+    of a flood."""
     queue = connect(fair="tenant", limits=limits, priorities=2)
     queue.enqueue_many([job for at in range(10) for job in of(f"busy{at}", 1)])
     busy = queue.lease_many(10)
@@ -365,7 +402,9 @@ def test_levels_stay_when_terms_change(connect: Any, after: dict[str, Any]) -> N
     for level in (2, 1, 0):
         add(level)
     queue.admin.redeclare(**after)
-    assert [lease.job.payload for lease in queue.lease_many(9)] == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 2
+    assert [lease.job.payload for lease in queue.lease_many(9)] == [b"0"] * 3 + [b"1"] * 3 + [
+        b"2"
+    ] * 2
     assert queue.counts().lost == 0
 
 
@@ -373,9 +412,14 @@ def test_shares_count_no_job_that_was_cancelled(connect: Any, large: bool) -> No
     queue = connect(fair="tenant", limits=Limit(1, key="tenant"))
     number = 600 if large else 100
     for tenant in "ab":
-        queue.enqueue_many([NewJob(b"x", id=f"{tenant}{at}", headers={"tenant": tenant}) for at in range(number)])
+        queue.enqueue_many(
+            [NewJob(b"x", id=f"{tenant}{at}", headers={"tenant": tenant}) for at in range(number)]
+        )
     assert len(queue.lease_many(9)) == 2
-    assert {share.value[0]: share.waiting for share in queue.admin.shares()} == {"a": number - 1, "b": number - 1}
+    assert {share.value[0]: share.waiting for share in queue.admin.shares()} == {
+        "a": number - 1,
+        "b": number - 1,
+    }
     for state in list(queue.admin.waiting()):
         if state.job.id not in ("a7", "b8", "b9"):
             assert queue.cancel(state.job.id)

@@ -1,4 +1,5 @@
-"""A connection that breaks at any byte of a lease or a completion. Each job has its slot once or not at all."""
+"""A connection that breaks at any byte of a lease or a completion. Each job has its slot once or
+not at all."""
 
 from __future__ import annotations
 
@@ -50,7 +51,11 @@ CASES = [
     Case("complete fenced", leased, lambda q, x: q.complete(x, fenced=True), is_given_back, BACK),
     Case("lease and complete", lines, lambda q, _: q.complete(q.lease()), is_given_back, BACK),
     Case(
-        "dead_letter", leased, lambda q, x: q.dead_letter(x, "why"), is_given_back, Counts(parked=1, dead=1, enqueued=2)
+        "dead_letter",
+        leased,
+        lambda q, x: q.dead_letter(x, "why"),
+        is_given_back,
+        Counts(parked=1, dead=1, enqueued=2),
     ),
 ]
 

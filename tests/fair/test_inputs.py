@@ -1,6 +1,8 @@
-"""Inputs that an order by virtual time got wrong. Rings get them right in the model and in the scripts.
+"""Inputs that an order by virtual time got wrong. Rings get them right in the model and in the
+scripts.
 
-Both run through one set of calls: `Modelled` and `Real` have `add`, `lease` and `end`. Times are ms.
+Both run through one set of calls: `Modelled` and `Real` have `add`, `lease` and `end`. Times are
+ms.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Modelled:
 
 
 class Real:
-    """A queue of a real server. The times of leases are written into their slots, so no test waits."""
+    """A queue of a real server. The times of leases are written into their slots, so no test
+    waits."""
 
     def __init__(self, server: Server, fair: str = "tenant", **terms: Any) -> None:
         self.path = fair.split("/")
@@ -54,7 +57,10 @@ class Real:
 
     def add(self, *values: str, cost: float | None = None) -> None:
         for at in range(0, len(values), 1000):
-            headers = [dict(zip(self.path, value.split("/"), strict=True)) for value in values[at : at + 1000]]
+            headers = [
+                dict(zip(self.path, value.split("/"), strict=True))
+                for value in values[at : at + 1000]
+            ]
             self.queue.enqueue_many([NewJob(b"x", headers=each, cost=cost) for each in headers])
 
     def lease(self, number: int) -> list[Any]:
@@ -122,8 +128,8 @@ def test_a_weight_counts_among_newcomers(make: Any) -> None:
 
 
 def test_nobody_pays_for_an_hour_ago(make: Any) -> None:
-    """A job ran for a second, then 2,000 jobs of others for 1 ms each. The next job of its tenant is among the next
-    8.
+    """A job ran for a second, then 2,000 jobs of others for 1 ms each. The next job of its tenant
+    is among the next 8.
     """
     queue = make()
     queue.add("ada")
@@ -150,9 +156,16 @@ def test_nobody_pays_for_an_hour_ago(make: Any) -> None:
 
 
 def test_no_name_decides(make: Any) -> None:
-    """A value with a long name has the first job before 400 jobs of short names, of which 397 came later."""
+    """A value with a long name has the first job before 400 jobs of short names, of which 397 came
+    later."""
     queue = make()
-    queue.add("a", "b", "c", "a-very-long-name-of-a-tenant-that-nobody-would-choose", *[f"{n}" for n in range(397)])
+    queue.add(
+        "a",
+        "b",
+        "c",
+        "a-very-long-name-of-a-tenant-that-nobody-would-choose",
+        *[f"{n}" for n in range(397)],
+    )
     order = [queue.name(queue.lease(1)[0]) for _ in range(10)]
     assert any(len(name) > 20 for name in order)
 

@@ -1,4 +1,5 @@
-"""The laws of the model. They are shares by weight, no credit, no starvation, no idle slot, and no state left."""
+"""The laws of the model. They are shares by weight, no credit, no starvation, no idle slot, and no
+state left."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ WEIGHTS: dict[tuple[str, ...], float] = {("ada",): 3.0, ("bob",): 2.0, ("cyd",):
 
 
 class Run:
-    """Handlers that work on a queue in simulated time. *durations* are the ms of a job of each tenant."""
+    """Handlers that work on a queue in simulated time. *durations* are the ms of a job of each
+    tenant."""
 
-    def __init__(self, queue: FairQueue, handlers: int, durations: dict[str, tuple[float, float]], seed: int) -> None:
+    def __init__(
+        self, queue: FairQueue, handlers: int, durations: dict[str, tuple[float, float]], seed: int
+    ) -> None:
         self.queue, self.free, self.durations = queue, handlers, durations
         self.random, self.now = random.Random(seed), 0.0
         self.ends: list[tuple[float, int, Job]] = []
@@ -56,11 +60,14 @@ class Run:
 def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
     """Each tenant always waits. Over 3,000 leases the time is shared 3:2:1 within 5 %.
 
-    A run that is longer than a visit is not made up for in full. So chance stays in the sum of the times, here four
-    standard deviations.
+    A run that is longer than a visit is not made up for in full. So chance stays in the sum of the
+    times, here four standard deviations.
     """
     queue = FairQueue(weights=WEIGHTS)
-    durations = {name: (ms * (1 - spread), ms * (1 + spread)) for name, ms in zip(TENANTS, means, strict=True)}
+    durations = {
+        name: (ms * (1 - spread), ms * (1 + spread))
+        for name, ms in zip(TENANTS, means, strict=True)
+    }
     run = Run(queue, handlers, durations, seed)
     for tenant in TENANTS:
         for _ in range(handlers + 1):
@@ -71,8 +78,12 @@ def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
         for tenant in run.order[before:]:
             queue.enqueue({"tenant": tenant})
         run.finish()
-    least = max(means) * (1 + spread) * (handlers + 1) / sum(run.time.values())  # one job of the longest
-    variance = sum(run.order.count(name) * (ms * spread) ** 2 / 3 for name, ms in zip(TENANTS, means, strict=True))
+    # one job of the longest
+    least = max(means) * (1 + spread) * (handlers + 1) / sum(run.time.values())
+    variance = sum(
+        run.order.count(name) * (ms * spread) ** 2 / 3
+        for name, ms in zip(TENANTS, means, strict=True)
+    )
     chance = 4 * variance**0.5 / sum(run.time.values())
     for tenant, weight in zip(TENANTS, (3, 2, 1), strict=True):
         share = run.time[tenant] / sum(run.time.values())
@@ -86,7 +97,8 @@ def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
     leases=st.integers(1, 150),
 )
 def test_nobody_starves(weights, costs, leases):
-    """The run times of two waiting values, by weight, differ by four visits at most, at every moment.
+    """The run times of two waiting values, by weight, differ by four visits at most, at every
+    moment.
 
     While values are new, those that came before are visited by turns with them.
     """
@@ -103,7 +115,9 @@ def test_nobody_starves(weights, costs, leases):
         had[name] += cost / weight
         queue.enqueue({"tenant": name}, cost=cost)
         queue.end(job, 1.0)
-        for (one, (one_weight, one_cost)), (other, (other_weight, other_cost)) in product(values.items(), repeat=2):
+        for (one, (one_weight, one_cost)), (other, (other_weight, other_cost)) in product(
+            values.items(), repeat=2
+        ):
             bound = 4 * (QUANTUM / UNKNOWN + max(one_cost / one_weight, other_cost / other_weight))
             assert abs(had[one] - had[other]) <= bound + 0.01
 
@@ -122,7 +136,8 @@ def test_an_idle_value_gets_no_credit():
 
 
 def test_a_correction_is_one_visit_at_most():
-    """A run of a hundred times its charge costs one visit, and a run without time gains one. Old runs cost nothing."""
+    """A run of a hundred times its charge costs one visit, and a run without time gains one. Old
+    runs cost nothing."""
     queue = FairQueue()
     for _ in range(60):
         queue.enqueue({"tenant": "ada"})
@@ -166,7 +181,8 @@ def test_a_value_that_comes_back_while_its_job_runs_is_old():
 
 
 def test_the_line_of_a_limit_lets_in_one():
-    """Four users wait for two slots of their organisation. Each end lets in the first user that waits."""
+    """Four users wait for two slots of their organisation. Each end lets in the first user that
+    waits."""
     queue = FairQueue(path=("org", "user"), limits=[Limit(2, "org")])
     for name in "abcdef":
         queue.enqueue({"org": "x", "user": name})
@@ -191,7 +207,9 @@ def test_a_batch_shares_its_time():
             queue.enqueue({"tenant": tenant})
     batch = queue.lease(0.0, 10, same=True, batch=True)
     assert len({job.headers["tenant"] for job in batch}) == 1
-    single = next(job for _ in range(20) if (job := queue.lease(0.0)[0]).headers != batch[0].headers)
+    single = next(
+        job for _ in range(20) if (job := queue.lease(0.0)[0]).headers != batch[0].headers
+    )
     for job in (*batch, single):
         queue.end(job, 1000.0)
     queue.lease(0.0, 0)
@@ -200,7 +218,8 @@ def test_a_batch_shares_its_time():
 
 @pytest.mark.parametrize("path", [("tenant",), ("org", "tenant")])
 def test_many_values_of_one_organisation(path):
-    """With two levels, thirty users of one organisation have one share. With one level they have thirty."""
+    """With two levels, thirty users of one organisation have one share. With one level they have
+    thirty."""
     queue = FairQueue(path=path)
     for n in range(30):
         queue.enqueue({"org": "many", "tenant": f"u{n}"})
@@ -212,8 +231,8 @@ def test_many_values_of_one_organisation(path):
 
 @pytest.mark.slow
 def test_a_flood_does_not_delay_others():
-    """A tenant floods the queue, and ten others have a job now and then. Their jobs wait for one job and not for the
-    flood.
+    """A tenant floods the queue, and ten others have a job now and then. Their jobs wait for one
+    job and not for the flood.
     """
     queue = FairQueue()
     run = Run(queue, 2, defaultdict(lambda: (10.0, 10.0)), 1)
@@ -232,12 +251,15 @@ def test_a_flood_does_not_delay_others():
 
 
 class Operations(RuleBasedStateMachine):
-    """Any order of operations on a queue with two levels of values, two of priorities, and limits."""
+    """Any order of operations on a queue with two levels of values, two of priorities, and
+    limits."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queue = FairQueue(
-            path=("org", "tenant"), weights={("x",): 2.0}, limits=[Limit(6), Limit(2, "tenant"), Limit(3, "api")]
+            path=("org", "tenant"),
+            weights={("x",): 2.0},
+            limits=[Limit(6), Limit(2, "tenant"), Limit(3, "api")],
         )
         self.now = 0.0
         self.later: list[Job] = []
@@ -264,17 +286,25 @@ class Operations(RuleBasedStateMachine):
         leased = queue.lease(self.now, limit, same=same, batch=batch)
         self.leased += leased
         for job in leased:
-            of_tenant = [other for other in self.leased if other.headers["tenant"] == job.headers["tenant"]]
+            of_tenant = [
+                other for other in self.leased if other.headers["tenant"] == job.headers["tenant"]
+            ]
             of_api = [
                 other
                 for other in self.leased
                 if "api" in job.headers and other.headers.get("api") == job.headers["api"]
             ]
-            assert (len(self.leased) <= 6, len(of_tenant) <= self.most, len(of_api) <= 3) == (True, True, True)
+            assert (len(self.leased) <= 6, len(of_tenant) <= self.most, len(of_api) <= 3) == (
+                True,
+                True,
+                True,
+            )
         if leased:
             assert leased[0].level == min(node[0] for node in fronts)  # type: ignore[type-var]
             others = queue.line_of(leased[0]).jobs
-            assert all(leased[0].place < job.place for job in others), "a job passed another of its line"
+            assert all(leased[0].place < job.place for job in others), (
+                "a job passed another of its line"
+            )
         assert bool(leased) == bool(fronts), "a slot waits while a job may run"
         if same:
             assert len({queue.node(job) for job in leased}) <= 1
@@ -282,7 +312,11 @@ class Operations(RuleBasedStateMachine):
             assert not any(map(queue.has_slot, queue.waiting))
 
     @precondition(lambda self: self.queue.held)
-    @rule(data=st.data(), state=st.sampled_from(["gone", "front", "back", "later"]), ran=st.floats(0, 5000))
+    @rule(
+        data=st.data(),
+        state=st.sampled_from(["gone", "front", "back", "later"]),
+        ran=st.floats(0, 5000),
+    )
     def end(self, data: st.DataObject, state: str, ran: float) -> None:
         job = data.draw(st.sampled_from(self.queue.held))
         self.now += ran

@@ -1,5 +1,5 @@
-"""A worker of the version before terms, beside a queue with limits. No job is lost or runs twice, and slots are
-mended.
+"""A worker of the version before terms, beside a queue with limits. No job is lost or runs twice,
+and slots are mended.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def ran_by(program: Any) -> list[str]:
 
 @pytest.mark.slow
 def test_an_older_worker_beside_lines(old: Path, newest: Server) -> None:
-    """The older worker takes no job from a line, however long it waits. It leases others beside the limits. Each runs
-    once.
+    """The older worker takes no job from a line, however long it waits. It leases others beside the
+    limits. Each runs once.
     """
     beside_lines(old, newest)
 
@@ -49,10 +49,13 @@ def test_planted_bug(old: Path, newest: Server, monkeypatch: pytest.MonkeyPatch)
 
 
 def beside_lines(old: Path, server: Server) -> None:
-    """Renew leases with lines behind them, beside an older worker that is there for several of its leases."""
+    """Renew leases with lines behind them, beside an older worker that is there for several of its
+    leases."""
     queue: Any = Queue("q", url=server.url, lease=0.5, fair="tenant", limits=Limit(1, key="tenant"))
     with queue:
-        queue.enqueue_many([NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(JOBS)])
+        queue.enqueue_many(
+            [NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(JOBS)]
+        )
         leases = queue.lease_many(2)
         program, done, number = older.begin(old, server, "1"), threading.Event(), 0
 
@@ -91,7 +94,9 @@ def test_slots_of_leases_that_an_older_worker_ended(old: Path, newest: Server) -
     """It takes over expired leases and leaves their slots, which other workers release."""
     queue: Any = Queue("q", url=newest.url, lease=0.5, fair="tenant", limits=Limit(1, key="tenant"))
     with queue:
-        queue.enqueue_many([NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(6)])
+        queue.enqueue_many(
+            [NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(6)]
+        )
         assert len(queue.lease_many(6)) == 2
         assert queue.counts().held == 2
         program = older.begin(old, newest, "1")

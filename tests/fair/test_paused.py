@@ -40,11 +40,13 @@ TERMS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("terms", TERMS, ids="-".join)
 def test_a_paused_value_waits(connect: Any, terms: Any) -> None:
-    """Its jobs in lines, its new jobs and its returned jobs are not leased. Jobs of others are leased. A running job
-    ends.
+    """Its jobs in lines, its new jobs and its returned jobs are not leased. Jobs of others are
+    leased. A running job ends.
     """
     queue = connect(**terms)
-    queue.enqueue_many([job for tenant in ("a", "b", None) for job in of(tenant, 9, headers={"api": "m"})])
+    queue.enqueue_many(
+        [job for tenant in ("a", "b", None) for job in of(tenant, 9, headers={"api": "m"})]
+    )
     first = queue.lease_many(3)
     own = [lease for lease in first if lease.job.headers.get("tenant") == "a"]
     others = len(first) - len(own)
@@ -106,7 +108,10 @@ def test_an_organisation_and_its_users(connect: Any) -> None:
         leases = queue.lease_many(100)
         for lease in leases:
             queue.release(lease)
-        return {"/".join(filter(None, map(lease.job.headers.get, ("org", "tenant")))) for lease in leases}
+        return {
+            "/".join(filter(None, map(lease.job.headers.get, ("org", "tenant"))))
+            for lease in leases
+        }
 
     assert users() == {"x", "x/a", "x/b", "y", "y/a", "y/b"}
     queue.admin.pause(value="x/a")
@@ -142,12 +147,17 @@ def test_a_slot_passes_a_paused_line(connect: Any) -> None:
 
 
 def test_many_paused_lines(connect: Any, large: bool) -> None:
-    """They leave their rings and the lines of limits in steps, and so they come back; others run meanwhile."""
+    """They leave their rings and the lines of limits in steps, and so they come back; others run
+    meanwhile."""
     number = 1200 if large else 300
     queue = connect(fair="org/tenant", limits=Limit(1, key="api"))
     jobs = [job for at in range(number) for job in of(f"{at}", 1, headers={"org": "x"})]
-    jobs += [job for at in range(number) for job in of(f"s{at}", 1, headers={"org": "x", "api": "m"})]
-    queue.enqueue_many([*jobs, *of("b", 9, headers={"org": "y", "api": "m"}), *of("c", 9, headers={"org": "y"})])
+    jobs += [
+        job for at in range(number) for job in of(f"s{at}", 1, headers={"org": "x", "api": "m"})
+    ]
+    queue.enqueue_many(
+        [*jobs, *of("b", 9, headers={"org": "y", "api": "m"}), *of("c", 9, headers={"org": "y"})]
+    )
     queue.release(queue.lease())
     queue.admin.pause(value="x")
     found: Counter[str] = Counter()
@@ -203,7 +213,13 @@ def test_batches_of_one_value(connect: Any) -> None:
 
 def test_a_pause_is_in_all_shards(connect: Any) -> None:
     queue = connect(fair="tenant", shards=3)
-    queue.enqueue_many([NewJob(b"x", key=f"{at}", headers={"tenant": tenant}) for at in range(20) for tenant in "ab"])
+    queue.enqueue_many(
+        [
+            NewJob(b"x", key=f"{at}", headers={"tenant": tenant})
+            for at in range(20)
+            for tenant in "ab"
+        ]
+    )
     assert queue.admin.pause(value="a")
     assert took(queue, calls=9) == {"b": 20}
     assert queue.admin.paused_values() == [("a",)]
@@ -213,7 +229,9 @@ def test_a_pause_is_in_all_shards(connect: Any) -> None:
 
 def test_new_shards_know_paused_values(connect: Any) -> None:
     queue = connect(fair="tenant", shards=2)
-    jobs = [NewJob(b"x", key=f"{at}", headers={"tenant": tenant}) for at in range(20) for tenant in "ab"]
+    jobs = [
+        NewJob(b"x", key=f"{at}", headers={"tenant": tenant}) for at in range(20) for tenant in "ab"
+    ]
     queue.enqueue_many(jobs)
     assert queue.admin.pause(value="a")
     assert queue.admin.reshard(3)
@@ -225,7 +243,8 @@ def test_new_shards_know_paused_values(connect: Any) -> None:
 
 
 def test_a_paused_suspect_is_passed_over(connect: Any, client: redis.Redis) -> None:
-    """Others that their workers' deaths made suspects are handed out, although they have died more often."""
+    """Others that their workers' deaths made suspects are handed out, although they have died more
+    often."""
     queue = connect(fair="tenant", limits=Limit(5, key="tenant"))
     queue.enqueue_many(of("a", 2) + of("b", 2))
     for lease in queue.lease_many(4):

@@ -1,4 +1,5 @@
-"""The picks obey other rules too. They are rates by key, suspects that run alone, and one caller at a time."""
+"""The picks obey other rules too. They are rates by key, suspects that run alone, and one caller at
+a time."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def test_a_rate_of_two_values_is_shared(connect: Any) -> None:
     """Both tenants wait for a token of their api. The tenant that had less gets it."""
     queue = connect(fair="tenant", rate=Rate(1, per=0.1, key="api"))
     for tenant in "ab":
-        queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant, "api": "m"}, cost=1.0) for _ in range(3)])
+        queue.enqueue_many(
+            [NewJob(b"x", headers={"tenant": tenant, "api": "m"}, cost=1.0) for _ in range(3)]
+        )
     found = ""
     while len(found) < 6:
         found += "".join(lease.job.headers["tenant"] for lease in queue.lease_many(1, block=5.0))
@@ -42,10 +45,15 @@ def test_a_rate_of_two_values_is_shared(connect: Any) -> None:
 def test_values_that_come_and_go_leave_nothing(newest: Server) -> None:
     """The queue is never empty meanwhile."""
     with newest.queue("q", fair="org/tenant") as queue, newest.client() as client:
-        queue.enqueue_many([NewJob(b"x", headers={"org": "o", "tenant": "always"}, cost=1.0) for _ in range(900)])
+        queue.enqueue_many(
+            [NewJob(b"x", headers={"org": "o", "tenant": "always"}, cost=1.0) for _ in range(900)]
+        )
         for number in range(60):
             queue.enqueue_many(
-                [NewJob(b"x", headers={"org": f"o{number}", "tenant": f"{number}-{n}"}, cost=1.0) for n in range(6)]
+                [
+                    NewJob(b"x", headers={"org": f"o{number}", "tenant": f"{number}-{n}"}, cost=1.0)
+                    for n in range(6)
+                ]
             )
             queue.complete_many(queue.lease_many(12))
         assert client.hlen(queue.ops.keys.key("shares")) < 300

@@ -1,5 +1,5 @@
-"""Changed terms never stop a queue. Different workers go on by the queue's terms, which change when all declare
-others.
+"""Changed terms never stop a queue. Different workers go on by the queue's terms, which change when
+all declare others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def about(queue: Any, client: redis.Redis) -> About:
 
 def structure(queue: Any, client: redis.Redis) -> set[str]:
     """Return which terms the shards of a queue have."""
-    return {(client.hget(ops.keys.key("stats"), "terms") or b"").decode() for ops in queue._verbs.map.ordered()}
+    return {
+        (client.hget(ops.keys.key("stats"), "terms") or b"").decode()
+        for ops in queue._verbs.map.ordered()
+    }
 
 
 class Fleet:
@@ -88,8 +91,11 @@ class Fleet:
         before, calls = self.done, queue.counts().enqueued
         queue.enqueue_many(of(tenant, number))
         until(lambda: self.running[tenant] == expected, f"{expected} jobs of {tenant} run")
-        queue.enqueue(b"x", headers={"tenant": f"beside {tenant}"})  # by a lease call that might have more of them
-        until(lambda: self.running[f"beside {tenant}"] == 1 or expected >= 4, "another tenant's job")
+        # by a lease call that might have more of them
+        queue.enqueue(b"x", headers={"tenant": f"beside {tenant}"})
+        until(
+            lambda: self.running[f"beside {tenant}"] == 1 or expected >= 4, "another tenant's job"
+        )
         self.gate.set()
         until(lambda: self.done == before + number + 1, f"all after {calls}")
         assert self.most[tenant] == expected
@@ -97,14 +103,17 @@ class Fleet:
 
 def said(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
     """Return the log lines of an event."""
-    return [text for record in caplog.records if (text := record.getMessage()).startswith(f"{event}:")]
+    return [
+        text for record in caplog.records if (text := record.getMessage()).startswith(f"{event}:")
+    ]
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["plain", "sharded"])
 def test_a_rollout_of_limits_and_its_rollback(
     newest: Server, work: Work, sharded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both fleets work all the time. Limits begin when the last old worker has left, and end in the same way."""
+    """Both fleets work all the time. Limits begin when the last old worker has left, and end in the
+    same way."""
     caplog.set_level(logging.INFO, "headrace")
     shared: dict[str, Any] = {"shards": 2} if sharded else {}
     key = "headrace-key" if sharded else "tenant"
@@ -114,7 +123,9 @@ def test_a_rollout_of_limits_and_its_rollback(
         with fleet.worker():
             fleet.run(queue, "a", 30)
             with fleet.worker(**new), fleet.worker(**new):
-                until(lambda: len(said(caplog, "terms_differ")) == 2, "each of the new ones says so")
+                until(
+                    lambda: len(said(caplog, "terms_differ")) == 2, "each of the new ones says so"
+                )
                 fleet.run(queue, "b", 30)
                 assert structure(queue, client) == {""}
         caplog.clear()
@@ -149,8 +160,11 @@ def test_workers_obey_the_terms_that_the_queue_has(newest: Server, work: Work) -
                 fleet.together(queue, "c", 4, 4)
 
 
-def test_terms_change_under_running_workers(newest: Server, work: Work, caplog: pytest.LogCaptureFixture) -> None:
-    """When the last old worker leaves, the terms of the new ones apply within a moment. Running jobs go on."""
+def test_terms_change_under_running_workers(
+    newest: Server, work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the last old worker leaves, the terms of the new ones apply within a moment. Running
+    jobs go on."""
     caplog.set_level(logging.INFO, "headrace")
     fleet = Fleet(work)
     with Queue[bytes]("q", url=newest.url) as queue, newest.client() as client:
@@ -163,15 +177,17 @@ def test_terms_change_under_running_workers(newest: Server, work: Work, caplog: 
                 until(lambda: structure(queue, client) == {TERMS})
                 fleet.together(queue, "b", 4, 1)
                 until(lambda: said(caplog, "terms_changed"))
-    assert said(caplog, "terms_changed") == [f"terms_changed: queue 'q' has the terms `{TERMS}` now"]
+    assert said(caplog, "terms_changed") == [
+        f"terms_changed: queue 'q' has the terms `{TERMS}` now"
+    ]
 
 
 @pytest.mark.parametrize("between", [[], ["second"]], ids=["in turn", "between"])
 def test_workers_that_start_together_have_their_terms_at_once(
     between: list[str], newest_queue: Any, newest: Server
 ) -> None:
-    """A registered worker that has not declared yet does not count as one without terms. Its declaration stays while
-    it registers, even if another worker declares meanwhile.
+    """A registered worker that has not declared yet does not count as one without terms. Its
+    declaration stays while it registers, even if another worker declares meanwhile.
     """
     ops = Ops(newest_queue.ops.keys, QueueSettings(**LIMITS))
     with newest.client() as client:
@@ -183,7 +199,9 @@ def test_workers_that_start_together_have_their_terms_at_once(
         assert sent(client, fair_ops.declare(ops, "second")).structure == TERMS
 
 
-def test_a_word_of_an_operator_stands_until_the_fleet_has_new_workers(newest: Server, work: Work) -> None:
+def test_a_word_of_an_operator_stands_until_the_fleet_has_new_workers(
+    newest: Server, work: Work
+) -> None:
     fleet = Fleet(work)
     with Queue[bytes]("q", url=newest.url) as queue, newest.client() as client:
         with fleet.worker(**LIMITS):
@@ -201,7 +219,11 @@ def test_a_word_of_an_operator_stands_until_the_fleet_has_new_workers(newest: Se
 
 def test_terms_of_a_queue_that_was_deleted_come_back(newest: Server, work: Work) -> None:
     fleet = Fleet(work)
-    with Queue[bytes]("q", url=newest.url) as queue, newest.client() as client, ExitStack() as stack:
+    with (
+        Queue[bytes]("q", url=newest.url) as queue,
+        newest.client() as client,
+        ExitStack() as stack,
+    ):
         for _ in range(2):
             stack.enter_context(fleet.worker(**LIMITS))
         until(lambda: structure(queue, client) == {TERMS})
@@ -229,10 +251,13 @@ def test_a_refused_declaration_changes_no_version_and_says_no_word(
                 until(lambda: said(caplog, "declaration_differs"))
         assert about(queue, client).declared["limits"] == "2 of tenant"
     (text,) = said(caplog, "declaration_differs")
-    assert "limits is 2 of tenant here, and 1 of tenant as others declare it; this one counts now" in text
+    assert (
+        "limits is 2 of tenant here, and 1 of tenant as others declare it; this one counts now"
+        in text
+    )
 
 
-# -- leases without a worker ---------------------------------------------------------------------------------------
+# -- leases without a worker -----------------------------------------------------------------------
 
 
 def test_a_program_with_other_terms_obeys(connect: Any) -> None:
@@ -255,7 +280,8 @@ def test_terms_wait_until_a_program_without_some_is_gone(connect: Any, client: r
 
 
 def test_rates_are_the_queue_s(connect: Any) -> None:
-    """A program that declares none does not pass them by. The latest declaration of the same keys counts."""
+    """A program that declares none does not pass them by. The latest declaration of the same keys
+    counts."""
     queue = connect(fair="tenant", rate=[Rate(1, per=600, key="user")])
     queue.enqueue_many([NewJob(b"x", headers={"tenant": "a", "user": "ada"}) for _ in range(9)])
     assert len(queue.lease_many(9)) == 1

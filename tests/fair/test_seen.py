@@ -1,4 +1,5 @@
-"""Jobs in lines, as listings, counts and verbs show them. They are waiting or parked like other jobs."""
+"""Jobs in lines, as listings, counts and verbs show them. They are waiting or parked like other
+jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ TERMS: Any = {"fair": "tenant", "limits": Limit(1, key="tenant")}
 
 @pytest.fixture
 def queue(connect: Any) -> Any:
-    """Lease one job of `ada`, park one and put two into her line. The job of `bob` has not been looked at."""
+    """Lease one job of `ada`, park one and put two into her line. The job of `bob` has not been
+    looked at."""
     queue = connect("q", **TERMS)
     queue.enqueue_many([NewJob(b"x", id=f"a{n}", headers={"tenant": "ada"}) for n in range(4)])
     assert [lease.job.id for lease in queue.lease_many(5)] == ["a0"]
@@ -46,7 +48,11 @@ def test_listings(queue: Any) -> None:
 
 def test_a_job_is_found(queue: Any) -> None:
     """An attempt is a delivery. A job in a line was not delivered."""
-    for name, state, attempt, position in (("a0", "parked", 1, 0), ("a1", "waiting", 1, 1), ("b", "waiting", 1, 4)):
+    for name, state, attempt, position in (
+        ("a0", "parked", 1, 0),
+        ("a1", "waiting", 1, 1),
+        ("b", "waiting", 1, 4),
+    ):
         found = queue.find(name)
         assert (found.state, found.job.attempt) == (state, attempt), name
         assert queue.admin.position(name) == position

@@ -49,7 +49,9 @@ def test_shares_are_sums(newest_connect: Any) -> None:
 
 def test_a_worker_serves_all_shards(newest: Server) -> None:
     done: list[str] = []
-    with Queue[bytes]("q", url=newest.url, shards=3, fair="tenant", limits=Limit(9, per_shard=True)) as queue:
+    with Queue[bytes](
+        "q", url=newest.url, shards=3, fair="tenant", limits=Limit(9, per_shard=True)
+    ) as queue:
         queue.enqueue_many([job for tenant in "abc" for job in of(tenant, 40)])
         worker = Worker(newest.url)
         worker.handler(queue, concurrency=6)(lambda job: done.append(job.headers["tenant"]))

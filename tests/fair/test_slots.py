@@ -71,19 +71,42 @@ def moves_on(slots: Slots, entry: str) -> Any:
     ]  # fmt: skip
     extra = [*map(slots.lua.key, parts), slots.lua.key("flow:ada0")]
     return slots(
-        "flow_advance", "w", 1000, 1000, 1, "q", "", "move", "ada0", "q", entry, 1, 0, "", "", "", 0, extra=extra
+        "flow_advance",
+        "w",
+        1000,
+        1000,
+        1,
+        "q",
+        "",
+        "move",
+        "ada0",
+        "q",
+        entry,
+        1,
+        0,
+        "",
+        "",
+        "",
+        0,
+        extra=extra,
     )
 
 
 ONE: dict[str, Way] = {
     "completed": lambda slots, entry: slots("complete", "", 1, 0, 0, 0, entry),
-    "completed by its holder": lambda slots, entry: slots("complete", "w", 1, 1, 0, 0, entry, 1, "ada0"),
+    "completed by its holder": lambda slots, entry: slots(
+        "complete", "w", 1, 1, 0, 0, entry, 1, "ada0"
+    ),
     "completed with an id": lambda slots, entry: slots("complete", "", 1, 1, 0, 0, entry, "ada0"),
     "moved on by a flow": moves_on,
     "dead": lambda slots, entry: slots("dead_letter", "w", 1000, entry, 1, "why"),
     "retried at once": lambda slots, entry: slots("retry", "w", 0, 1000, entry, 1, "", 1, "why"),
-    "retried later": lambda slots, entry: slots("retry", "w", 0, 1000, entry, 1, "+60000", 1, "why"),
-    "retried for the last time": lambda slots, entry: slots("retry", "w", 1, 1000, entry, 1, "", 1, "why"),
+    "retried later": lambda slots, entry: slots(
+        "retry", "w", 0, 1000, entry, 1, "+60000", 1, "why"
+    ),
+    "retried for the last time": lambda slots, entry: slots(
+        "retry", "w", 1, 1000, entry, 1, "", 1, "why"
+    ),
     "released": lambda slots, entry: slots("release", "w", 0, entry, 1),
     "released with a pause": lambda slots, entry: slots("release", "w", 60_000, entry, 1),
     "cancelled": lambda slots, entry: slots("cancel", "ada0", TERM),
@@ -146,7 +169,8 @@ def test_a_slot_ends_with_its_lease(slots: Slots, way: str) -> None:
 
 
 def ends_one(slots: Slots, way: str) -> None:
-    """Check that the job's slot is free and all others are taken. The next lease call is told once."""
+    """Check that the job's slot is free and all others are taken. The next lease call is told
+    once."""
     first, *others = slots.leased("ada", "bob", "ada")
     slots.law()
     ONE[way](slots, first)
@@ -232,7 +256,9 @@ def test_a_plain_queue_has_no_slots(slots: Slots) -> None:
     assert not slots.lua.redis.exists(*map(slots.lua.key, ("held", "slots", "settled", "stopped")))
 
 
-@pytest.mark.parametrize("way", ["cancelled", "cancelled with all of its payload", "purged", "moved", "deleted"])
+@pytest.mark.parametrize(
+    "way", ["cancelled", "cancelled with all of its payload", "purged", "moved", "deleted"]
+)
 def test_a_job_that_leaves_its_line(slots: Slots, way: str) -> None:
     """The last job or the next lease call that finds it removes the place of a cancelled job."""
     slots.add("ada", "ada", "bob")
@@ -283,7 +309,10 @@ def test_what_is_lost_is_mended(slots: Slots) -> None:
     slots.add("ada", "ada", "bob", "cyd")
     slots.terms["limits"] = [["tenant", 1]]
     slots.lease(2)
-    before = slots.lua.redis.hgetall(slots.lua.key("held")), slots.lua.redis.zrange(slots.lua.key("slots"), 0, -1)
+    before = (
+        slots.lua.redis.hgetall(slots.lua.key("held")),
+        slots.lua.redis.zrange(slots.lua.key("slots"), 0, -1),
+    )
     assert sorted(slots.lined().values()) == ["parked:new", "parked:new"]
     for part in ("held", "slots", "lines"):
         slots.lua.redis.delete(slots.lua.key(part))

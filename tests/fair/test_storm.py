@@ -24,7 +24,8 @@ SECONDS = float(os.environ.get("CHAOS_SECONDS", "10"))
 
 @pytest.mark.slow
 def test_storm(tmp_path: Path) -> None:
-    """At most n jobs of a value are leased. Slots equal leased jobs. No job starves, is lost or is left."""
+    """At most n jobs of a value are leased. Slots equal leased jobs. No job starves, is lost or is
+    left."""
     with Storm(binaries()[0], tmp_path, SEED) as storm:
         storm.blow(SECONDS)
         lacking = storm.lacks()

@@ -15,7 +15,11 @@ VALUES = ["acme", "ben", None, "x" * 600]
 def mixed(number: int, **more: Any) -> list[NewJob[bytes]]:
     """Make jobs of each value in turn, with payloads that name value and number."""
     return [
-        NewJob(f"{str(value)[:4]}{at}".encode(), headers={} if value is None else {"tenant": value}, **more)
+        NewJob(
+            f"{str(value)[:4]}{at}".encode(),
+            headers={} if value is None else {"tenant": value},
+            **more,
+        )
         for at in range(number)
         for value in VALUES
     ]
@@ -46,16 +50,20 @@ def test_waiting_jobs_of_a_value(connect: Any, terms: Any) -> None:
     assert waiting(queue, "x" * 600) == waiting(queue, "x" * 500) != []
     assert waiting(queue, "nobody") == []
     queue.complete_many([lease for lease in leases if lease is not own[0]])
-    leased = [lease.job for _ in range(60) for lease in queue.lease_many(1) if queue.complete(lease)]
+    leased = [
+        lease.job for _ in range(60) for lease in queue.lease_many(1) if queue.complete(lease)
+    ]
     assert [job.payload for job in leased if job.headers.get("tenant") == "acme"] == expected
 
 
 def test_purge_of_a_value(connect: Any) -> None:
-    """The purge removes the value's jobs in lines, new, delayed, parked and of all levels. Leased jobs and others
-    stay.
+    """The purge removes the value's jobs in lines, new, delayed, parked and of all levels. Leased
+    jobs and others stay.
     """
     queue = connect(fair="tenant", history=100, priorities=3)
-    queue.enqueue_many([*mixed(600), *mixed(20, priority=1), *mixed(20, priority=2), *mixed(600, delay=600)])
+    queue.enqueue_many(
+        [*mixed(600), *mixed(20, priority=1), *mixed(20, priority=2), *mixed(600, delay=600)]
+    )
     leases = queue.lease_many(12)
     own = [lease for lease in leases if lease.job.headers.get("tenant") == "acme"]
     queue.release(own[0])
@@ -83,7 +91,9 @@ def test_purge_leaves_no_places_in_lines(connect: Any, client: redis.Redis) -> N
     """Otherwise lease calls would drop each of them."""
     queue = connect(fair="tenant", priorities=2)
     queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant}, cost=0.5) for tenant in "ab" * 90])
-    queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant}, priority=1) for tenant in "ab" * 20])
+    queue.enqueue_many(
+        [NewJob(b"x", headers={"tenant": tenant}, priority=1) for tenant in "ab" * 20]
+    )
     leases = queue.lease_many(10)
     queue.release(next(lease for lease in leases if lease.job.headers["tenant"] == "a"))
     assert queue.admin.purge(value="a") > 80
@@ -96,7 +106,9 @@ def test_purge_of_delayed_jobs_that_are_due_together(connect: Any) -> None:
     """More than a page of other jobs are due at the same moment, and stay."""
     queue = connect(fair="tenant")
     queue.lease()
-    queue.enqueue_many([NewJob(b"x", headers={"tenant": "ab"[at % 7 == 6]}, delay=3600) for at in range(2100)])
+    queue.enqueue_many(
+        [NewJob(b"x", headers={"tenant": "ab"[at % 7 == 6]}, delay=3600) for at in range(2100)]
+    )
     assert queue.admin.purge(value="b") == 300
     assert queue.counts().delayed == 1800
 
@@ -117,7 +129,9 @@ def test_values_of_two_levels(connect: Any) -> None:
 def test_values_of_ordered_queues(connect: Any) -> None:
     """A job behind another of its key still belongs to its own value."""
     queue = connect(fair="tenant", rate=Rate(1000, 1), ordered=True)
-    queue.enqueue_many([NewJob(b"x", key="k", headers={"tenant": tenant}) for tenant in ("a", "b", "a", "b")])
+    queue.enqueue_many(
+        [NewJob(b"x", key="k", headers={"tenant": tenant}) for tenant in ("a", "b", "a", "b")]
+    )
     lease = queue.lease()
     assert lease is not None
     assert len(waiting(queue, "a")) == 1
@@ -134,13 +148,20 @@ def test_values_of_ordered_queues(connect: Any) -> None:
     [
         ({}, "a", ConfigurationError, "this queue has no fair=, and no single Limit with a key="),
         ({"limits": [Limit(5)]}, "a", ConfigurationError, "and no single Limit"),
-        ({"limits": [Limit(5, key="a"), Limit(5, key="b")]}, "a", ConfigurationError, "and no single Limit"),
+        (
+            {"limits": [Limit(5, key="a"), Limit(5, key="b")]},
+            "a",
+            ConfigurationError,
+            "and no single Limit",
+        ),
         ({"fair": "tenant"}, ("a", "b"), ConfigurationError, "give a value of 'tenant'"),
         ({"fair": "tenant"}, (), ConfigurationError, "give a value of 'tenant'"),
         ({"fair": "tenant"}, 5, ConfigurationError, "as shares.. names it"),
     ],
 )
-def test_values_that_a_queue_has_not(connect: Any, terms: Any, value: Any, error: type[Exception], why: str) -> None:
+def test_values_that_a_queue_has_not(
+    connect: Any, terms: Any, value: Any, error: type[Exception], why: str
+) -> None:
     queue = connect(**terms)
     queue.enqueue(b"x")
     queue.lease()

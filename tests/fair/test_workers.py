@@ -1,5 +1,5 @@
-"""Workers of queues with `fair=` and `limits=`. The tests cover threads, asyncio, batches, tasks, flows and log
-events.
+"""Workers of queues with `fair=` and `limits=`. The tests cover threads, asyncio, batches, tasks,
+flows and log events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ from typing import Any
 
 import pytest
 
-from headrace import DeadLetter, Flow, Limit, NewJob, Queue, Release, Retry, RetryLater, Tasks, Worker
+from headrace import (
+    DeadLetter,
+    Flow,
+    Limit,
+    NewJob,
+    Queue,
+    Release,
+    Retry,
+    RetryLater,
+    Tasks,
+    Worker,
+)
 from headrace.testing import run
 from tests.support.awaiting import until
 from tests.support.engines import Running
@@ -26,7 +37,9 @@ Work = Callable[..., Running]
 
 def of(tenant: str, number: int, **more: Any) -> list[NewJob[bytes]]:
     """Make jobs of a tenant."""
-    return [NewJob(f"{tenant}{at}".encode(), headers={"tenant": tenant}, **more) for at in range(number)]
+    return [
+        NewJob(f"{tenant}{at}".encode(), headers={"tenant": tenant}, **more) for at in range(number)
+    ]
 
 
 class Most:
@@ -50,7 +63,9 @@ class Most:
             self.done.append(tenant)
 
 
-def test_limits_hold_over_workers_and_no_handler_waits(newest_queue: Queue[bytes], newest: Server, work: Work) -> None:
+def test_limits_hold_over_workers_and_no_handler_waits(
+    newest_queue: Queue[bytes], newest: Server, work: Work
+) -> None:
     """Each worker leases only for free handlers, so that slots are full while jobs wait."""
     most = Most()
     limits = [Limit(2, key="tenant"), Limit(5)]
@@ -73,7 +88,8 @@ def test_limits_hold_over_workers_and_no_handler_waits(newest_queue: Queue[bytes
 
 
 def test_a_newcomer_passes_a_flood(newest_queue: Queue[bytes], work: Work) -> None:
-    """This also holds behind thousands of entries that no lease call has reached, and while all handlers are busy."""
+    """This also holds behind thousands of entries that no lease call has reached, and while all
+    handlers are busy."""
     gate, order = threading.Event(), list[str]()
 
     def handle(job: Any) -> Any:
@@ -94,7 +110,9 @@ def test_a_newcomer_passes_a_flood(newest_queue: Queue[bytes], work: Work) -> No
     assert order.index("ada") < 300
 
 
-def test_handlers_that_end_together_do_not_begin_together(newest_queue: Queue[bytes], work: Work) -> None:
+def test_handlers_that_end_together_do_not_begin_together(
+    newest_queue: Queue[bytes], work: Work
+) -> None:
     """A job of a quiet tenant would wait for all of them, again and again."""
     gates = [threading.Event()]
     begun: list[float] = []
@@ -116,7 +134,8 @@ def test_handlers_that_end_together_do_not_begin_together(newest_queue: Queue[by
     worker.handler("q", concurrency=8, fair="tenant")(handle)
     with worker:
         spans()
-        assert any(spans() > 0.018 for _ in range(3))  # half of the 50 ms in which they begin, on a busy machine
+        # half of the 50 ms in which they begin, on a busy machine
+        assert any(spans() > 0.018 for _ in range(3))
         gates[-1].set()
 
 
@@ -133,7 +152,9 @@ def test_batches_of_one_value(newest_queue: Queue[bytes], work: Work) -> None:
     def handle(jobs: Any) -> None:
         batches.append([job.headers["tenant"] for job in jobs])
 
-    newest_queue.enqueue_many([job for pair in zip(of("a", 30), of("b", 30), strict=True) for job in pair])
+    newest_queue.enqueue_many(
+        [job for pair in zip(of("a", 30), of("b", 30), strict=True) for job in pair]
+    )
     worker = work()
     worker.batch_handler("q", max_size=10, same=True, fair="tenant")(handle)
     with worker:
@@ -191,7 +212,11 @@ def test_a_header_that_no_job_has_is_reported(
     worker.handler("q", fair="tenant", limits=Limit(50, key="tenent"))(lambda job: None)
     with worker:
         until(lambda: newest_queue.counts().completed == 150)
-    found = [entry.getMessage() for entry in caplog.records if entry.getMessage().startswith("key_unknown")]
+    found = [
+        entry.getMessage()
+        for entry in caplog.records
+        if entry.getMessage().startswith("key_unknown")
+    ]
     assert len(found) == 1
     assert "'tenent'" in found[0]
 
@@ -215,7 +240,9 @@ def test_a_run_that_sleeps_has_no_slot(newest_queue: Queue[bytes], work: Work) -
             yield partial(job.sleep, "night", 0.3)
         order.append(f"{job.id} done")
 
-    newest_queue.enqueue_many([NewJob(b"x", id=f"{at}", headers={"tenant": "a"}) for at in range(2)])
+    newest_queue.enqueue_many(
+        [NewJob(b"x", id=f"{at}", headers={"tenant": "a"}) for at in range(2)]
+    )
     worker = work()
     worker.handler("q", concurrency=2, limits=Limit(1, key="tenant"))(handle)
     with worker:
@@ -223,8 +250,11 @@ def test_a_run_that_sleeps_has_no_slot(newest_queue: Queue[bytes], work: Work) -
     assert order.index("1 done") < order.index("0 done")
 
 
-def test_terms_of_a_deployment_that_changes_them(newest_queue: Queue[bytes], newest: Server) -> None:
-    """Without live workers a new one brings its structure, even while thousands of jobs are in lines."""
+def test_terms_of_a_deployment_that_changes_them(
+    newest_queue: Queue[bytes], newest: Server
+) -> None:
+    """Without live workers a new one brings its structure, even while thousands of jobs are in
+    lines."""
     with Queue[bytes]("q", url=newest.url, fair="tenant", weights={"a": 2.0}) as old:
         old.enqueue_many(of("a", 1500))
         assert old.lease().release()  # type: ignore[union-attr]
@@ -243,7 +273,9 @@ def test_workers_go_on_with_terms_that_an_operator_changes(
     newest_queue: Queue[bytes], work: Work, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "headrace")
-    newest_queue.enqueue_many([NewJob(b"x", headers={"tenant": "a", "org": f"{at % 3}"}) for at in range(50)])
+    newest_queue.enqueue_many(
+        [NewJob(b"x", headers={"tenant": "a", "org": f"{at % 3}"}) for at in range(50)]
+    )
     worker, most = work(), Most()
 
     def handle(job: Any) -> Any:
@@ -280,7 +312,9 @@ def test_handlers_can_be_tested(newest: Server) -> None:
 
 
 @pytest.mark.parametrize("end", [RetryLater(), DeadLetter("no"), Release(), ValueError("no")])
-def test_slots_of_jobs_that_fail(newest_queue: Queue[bytes], newest: Server, end: Exception) -> None:
+def test_slots_of_jobs_that_fail(
+    newest_queue: Queue[bytes], newest: Server, end: Exception
+) -> None:
     """Each end frees the slot, so that the next job of the value runs."""
     seen: list[str] = []
 
@@ -289,7 +323,9 @@ def test_slots_of_jobs_that_fail(newest_queue: Queue[bytes], newest: Server, end
         if job.id == "0" and len(seen) < 3:
             raise end
 
-    newest_queue.enqueue_many([NewJob(b"x", id=f"{at}", headers={"tenant": "a"}) for at in range(3)])
+    newest_queue.enqueue_many(
+        [NewJob(b"x", id=f"{at}", headers={"tenant": "a"}) for at in range(3)]
+    )
     worker = Worker(newest.url)
     worker.handler("q", limits=Limit(1, key="tenant"), retry=Retry(wait=0.0))(handle)
     with worker:

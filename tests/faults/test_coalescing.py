@@ -1,4 +1,5 @@
-"""Awaited calls of one operation at the same time travel as one. Each gets its own answer and acts once."""
+"""Awaited calls of one operation at the same time travel as one. Each gets its own answer and acts
+once."""
 
 from __future__ import annotations
 
@@ -18,11 +19,14 @@ CROWD = 300
 def calls_of(server: Server, command: str) -> int:
     """Return how often a command was called, by the server's count."""
     with redis.Redis(unix_socket_path=server.path) as client:
-        return sum(row["calls"] for name, row in client.info("commandstats").items() if name == command)
+        return sum(
+            row["calls"] for name, row in client.info("commandstats").items() if name == command
+        )
 
 
 def test_few_round_trips(server: Server) -> None:
-    """Hundreds of concurrent enqueues need a few calls and stay in order. Their completions do too."""
+    """Hundreds of concurrent enqueues need a few calls and stay in order. Their completions do
+    too."""
 
     async def story() -> None:
         async with AsyncQueue("joined", url=server.url) as queue:
@@ -32,7 +36,9 @@ def test_few_round_trips(server: Server) -> None:
             leases = await queue.lease_many(CROWD)
             won = await asyncio.gather(*(lease.complete() for lease in leases for _ in range(2)))
             calls = calls_of(server, "cmdstat_evalsha") + calls_of(server, "cmdstat_eval") - before
-            assert {r.id: b"%d" % i for i, r in enumerate(receipts)} == {x.job.id: x.job.payload for x in leases}
+            assert {r.id: b"%d" % i for i, r in enumerate(receipts)} == {
+                x.job.id: x.job.payload for x in leases
+            }
             assert [sum(won[i : i + 2]) for i in range(0, len(won), 2)] == [1] * CROWD
             assert (await queue.counts()) == Counts(enqueued=CROWD, completed=CROWD)
             assert calls < 30
@@ -41,7 +47,8 @@ def test_few_round_trips(server: Server) -> None:
 
 
 def test_parts_of_a_thousand(server: Server) -> None:
-    """1,000 concurrent enqueues need four round trips. Two go at once, and the others in two parts."""
+    """1,000 concurrent enqueues need four round trips. Two go at once, and the others in two
+    parts."""
 
     async def story() -> None:
         async with AsyncQueue("thousand", url=server.url) as queue:
@@ -58,7 +65,8 @@ def test_parts_of_a_thousand(server: Server) -> None:
 
 
 def test_callers_that_go_on(server: Server) -> None:
-    """Callers that call again at once after their answers go together again, and none goes alone."""
+    """Callers that call again at once after their answers go together again, and none goes
+    alone."""
 
     async def story() -> None:
         async with AsyncQueue("going-on", url=server.url) as queue:
@@ -79,13 +87,16 @@ def test_callers_that_go_on(server: Server) -> None:
 
 
 def test_own_answers(server: Server) -> None:
-    """Jobs with ids, headers and delays are mixed. Each caller gets the answer about its own job."""
+    """Jobs with ids, headers and delays are mixed. Each caller gets the answer about its own
+    job."""
 
     async def story() -> None:
         async with AsyncQueue("own", url=server.url) as queue:
             await queue.admin.delete()
             calls = [
-                queue.enqueue(f"{i}", id=f"{i % 100}", headers={"i": f"{i}"}, delay=60 if i % 3 == 0 else None)
+                queue.enqueue(
+                    f"{i}", id=f"{i % 100}", headers={"i": f"{i}"}, delay=60 if i % 3 == 0 else None
+                )
                 if i % 2
                 else queue.enqueue(f"{i}")
                 for i in range(CROWD)
@@ -98,7 +109,10 @@ def test_own_answers(server: Server) -> None:
                 state = await queue.find(f"{i}")
                 assert state is not None
                 winner = next(n for n in range(i, CROWD, 100) if receipts[n].added)
-                assert (state.job.payload, state.job.headers) == (b"%d" % winner, {"i": f"{winner}"})
+                assert (state.job.payload, state.job.headers) == (
+                    b"%d" % winner,
+                    {"i": f"{winner}"},
+                )
             counts = await queue.counts()
             assert (counts.enqueued, counts.waiting + counts.delayed) == (200, 200)
 
@@ -126,7 +140,8 @@ def test_one_gives_up(server: Server) -> None:
 
 
 def test_cancelled_is_cancelled(server: Server) -> None:
-    """The task of a cancelled call always ends as cancelled. No layer below takes the cancellation as its own."""
+    """The task of a cancelled call always ends as cancelled. No layer below takes the cancellation
+    as its own."""
 
     async def story() -> None:
         for steps in range(12):
@@ -163,7 +178,9 @@ def test_everybody_hears_of_an_error(server: Server) -> None:
         async with AsyncQueue("wrong", url=server.url) as queue:
             with redis.Redis(unix_socket_path=server.path) as client:
                 client.set("headrace:{wrong}:wrong:jobs", "a string")
-                answers = await asyncio.gather(*(queue.enqueue("x") for _ in range(50)), return_exceptions=True)
+                answers = await asyncio.gather(
+                    *(queue.enqueue("x") for _ in range(50)), return_exceptions=True
+                )
                 assert {type(answer) for answer in answers} == {exceptions.ResponseError}
                 client.delete("headrace:{wrong}:wrong:jobs")
             assert (await queue.enqueue("x")).added
@@ -173,7 +190,8 @@ def test_everybody_hears_of_an_error(server: Server) -> None:
 
 @pytest.mark.parametrize("side", ["requests", "replies"])
 def test_cut(own: Server, proxy: Proxy, side: str) -> None:
-    """The connection of a joint call breaks at any byte. Every caller gets its answer, and every job is added once."""
+    """The connection of a joint call breaks at any byte. Every caller gets its answer, and every
+    job is added once."""
 
     async def story(after: int) -> None:
         async with AsyncQueue("q", url=proxy.url) as queue:

@@ -1,4 +1,5 @@
-"""Passwords that rotate, rights that are taken and given back, and providers that raise, block or stream."""
+"""Passwords that rotate, rights that are taken and given back, and providers that raise, block or
+stream."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def admin(own: Server) -> Iterator[redis.Redis]:
 
 
 def allow(admin: redis.Redis, secret: str) -> None:
-    admin.execute_command("ACL", "SETUSER", USER, "on", "resetpass", f">{secret}", "~*", "&*", "+@all")
+    admin.execute_command(
+        "ACL", "SETUSER", USER, "on", "resetpass", f">{secret}", "~*", "&*", "+@all"
+    )
 
 
 def cut(admin: redis.Redis) -> None:
@@ -84,7 +87,8 @@ def client_of(own: Server, provider: CredentialProvider) -> Any:
 
 @pytest.fixture(params=["sync", "async"])
 def call(request: pytest.FixtureRequest, own: Server) -> Iterator[Any]:
-    """Runs a method of a queue with a provider, in a thread of its own, and returns the future of its answer."""
+    """Runs a method of a queue with a provider, in a thread of its own, and returns the future of
+    its answer."""
     made: list[Any] = []
     runner = asyncio.Runner() if request.param == "async" else None
     thread = ThreadPoolExecutor(1)
@@ -111,7 +115,9 @@ def call(request: pytest.FixtureRequest, own: Server) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", [Secrets, Streaming])
-def test_a_call_waits_for_the_new_secret(call: Any, admin: redis.Redis, kind: type[Secrets]) -> None:
+def test_a_call_waits_for_the_new_secret(
+    call: Any, admin: redis.Redis, kind: type[Secrets]
+) -> None:
     """The server has the secret before the provider. Each attempt asks the provider anew."""
     secrets = kind()
     assert call(secrets, "enqueue", b"x").result(PATIENCE).added
@@ -135,7 +141,9 @@ def test_the_first_secret_has_to_be_right(call: Any, admin: redis.Redis) -> None
 
 
 @pytest.mark.parametrize("rule", TAKEN[:-1])
-def test_a_call_that_lacks_a_right_raises_at_once(call: Any, admin: redis.Redis, rule: tuple[str, ...]) -> None:
+def test_a_call_that_lacks_a_right_raises_at_once(
+    call: Any, admin: redis.Redis, rule: tuple[str, ...]
+) -> None:
     """Nothing has happened. The call works when the right is there."""
     secrets = Secrets()
     call(secrets, "enqueue", b"x").result(PATIENCE)
@@ -153,10 +161,14 @@ def denials(admin: redis.Redis) -> int:
 
 
 def test_a_provider_that_raises(call: Any, admin: redis.Redis) -> None:
-    """The provider's error counts as one of authentication. The first is raised, and later ones are waited out."""
+    """The provider's error counts as one of authentication. The first is raised, and later ones are
+    waited out."""
     secrets = Secrets()
     secrets.error = RuntimeError("no token")
-    with pytest.raises(redis.AuthenticationError, match="the credential provider has failed: RuntimeError: no token"):
+    with pytest.raises(
+        redis.AuthenticationError,
+        match="the credential provider has failed: RuntimeError: no token",
+    ):
         call(secrets, "enqueue", b"x").result(PATIENCE)
     secrets.error = None
     call(secrets, "enqueue", b"x").result(PATIENCE)
@@ -170,8 +182,11 @@ def test_a_provider_that_raises(call: Any, admin: redis.Redis) -> None:
     assert call(secrets, "counts").result(PATIENCE).enqueued == 2
 
 
-def test_a_provider_that_blocks(call: Any, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call ends within its bound whatever its provider does. The provider is asked once meanwhile."""
+def test_a_provider_that_blocks(
+    call: Any, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call ends within its bound whatever its provider does. The provider is asked once
+    meanwhile."""
     secrets = Secrets()
     call(secrets, "enqueue", b"x").result(PATIENCE)
     secrets.gate.clear()

@@ -1,9 +1,10 @@
 """A connection that breaks at any byte. Every call answers truthfully and has acted exactly once.
 
 For each call a rehearsal measures its conversation with the server; then it is repeated as often as
-that has bytes, and the connection is cut after each of them: of the requests, and of the replies
-(0 bytes of a reply: it was carried out, and nobody heard). It is our side that is cut: on other servers
-than the newest, every thirteenth byte will do, and for the other colour every fifth, but for `--full`.
+that has bytes, and the connection is cut after each of them: of the requests, and of the replies (0
+bytes of a reply: it was carried out, and nobody heard). It is our side that is cut: on other
+servers than the newest, every thirteenth byte will do, and for the other colour every fifth, but
+for `--full`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Case:
     tap: Callable[[Queue, bytes], None] | None = None
     step: int = 1
     leases: bool = False
-    """Whether it ends with a call to lease, whose request is that of "lease": every seventh byte of it will do."""
+    """Whether it ends with a call to lease, whose request is that of "lease": every seventh byte of
+    it will do."""
 
 
 def nothing(queue: Queue) -> None:
@@ -83,12 +85,17 @@ def begins(queue: Any) -> Any:
 
 def is_declared(queue: Queue, prepared: Any, answer: Any) -> None:
     is_added(queue, prepared, answer)
-    assert queue._executor.connections.send([pack(("HEXISTS", queue.ops.keys.key("stats"), "declared"))]) == [1]
+    assert queue._executor.connections.send(
+        [pack(("HEXISTS", queue.ops.keys.key("stats"), "declared"))]
+    ) == [1]
 
 
 def are_added(queue: Queue, prepared: Any, answer: Any) -> None:
     assert [r.added for r in answer] == [True] * 4
-    waiting = {state.job.id: state.job.payload for state in [*queue.admin.waiting(), *queue.admin.delayed()]}
+    waiting = {
+        state.job.id: state.job.payload
+        for state in [*queue.admin.waiting(), *queue.admin.delayed()]
+    }
     assert [waiting[r.id] for r in answer] == [b"a", b"b", b"c", b"d"]
 
 
@@ -158,7 +165,9 @@ def is_recorded(queue: Queue, prepared: Any, answer: Any) -> None:
     assert answer == b"value"
     state = queue.find(prepared.job.id)
     assert state is not None
-    assert [(step.name, step.state, step.result) for step in state.steps] == [("a", "done", b"value")]
+    assert [(step.name, step.state, step.result) for step in state.steps] == [
+        ("a", "done", b"value")
+    ]
     assert queue.renew(prepared)
 
 
@@ -182,7 +191,9 @@ def is_asleep(queue: Queue, prepared: Any, answer: Any) -> None:
     assert (answer.job, answer.step) == (prepared.job.id, "a")
     state = queue.find(prepared.job.id)
     assert state is not None
-    assert [(step.name, step.state, step.due) for step in state.steps] == [("a", "sleeping", answer.due)]
+    assert [(step.name, step.state, step.due) for step in state.steps] == [
+        ("a", "sleeping", answer.due)
+    ]
     assert queue.renew(prepared) is False
 
 
@@ -197,7 +208,9 @@ def is_signalled(queue: Queue, prepared: Any, answer: Any) -> None:
     assert answer == "woke"
     state = queue.find(prepared.job.id)
     assert state is not None
-    assert [(step.name, step.state, step.result) for step in state.steps] == [("a", "signalled", b"value")]
+    assert [(step.name, step.state, step.result) for step in state.steps] == [
+        ("a", "signalled", b"value")
+    ]
     again = queue.lease()
     assert again is not None
     assert again.job.wait_for("a") == b"value"
@@ -265,7 +278,8 @@ class Bench:
 
     def prepare(self, case: Case, queue: Queue | AsyncQueue) -> Any:
         """Fill an empty server for *case*. A recent preparation is restored from a dump."""
-        self.direct._leaser.tidy_at = queue._leaser.tidy_at = time.monotonic() + 3600  # tidy when told to
+        # tidy when told to
+        self.direct._leaser.tidy_at = queue._leaser.tidy_at = time.monotonic() + 3600
         if self.found and time.monotonic() < self.fresh_until:
             with self.client.pipeline(transaction=False) as pipe:
                 pipe.flushdb()
@@ -305,15 +319,17 @@ class Bench:
             raise
 
     def places(self, case: Case) -> Iterator[tuple[str, int]]:
-        """Yield the places of cuts after a rehearsal. They are all bytes of the requests and the replies, or some of
-        them.
+        """Yield the places of cuts after a rehearsal. They are all bytes of the requests and the
+        replies, or some of them.
         """
         step = case.step * self.step
         requests, replies = bytes(self.proxy.requests), bytes(self.proxy.replies)
         begin = max(0, requests.find(case.start.encode()) - 30) if case.start else 0
         last = requests.rfind(b"EVALSHA") if case.leases else len(requests)
         yield from (("requests", n) for n in range(begin, last + 1, step))
-        yield from (("requests", len(requests) - n) for n in range(0, len(requests) - last, 7 * step))
+        yield from (
+            ("requests", len(requests) - n) for n in range(0, len(requests) - last, 7 * step)
+        )
         yield from (("replies", n) for n in range(0, len(replies) + 1, step))
 
     def close(self) -> None:
@@ -324,7 +340,9 @@ class Bench:
 @pytest.fixture
 def bench(server: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
     with Proxy(server.path) as proxy:
-        bench = Bench(server, proxy, 1 if server.binary == ENDS[0] or pytestconfig.option.full else 13)
+        bench = Bench(
+            server, proxy, 1 if server.binary == ENDS[0] or pytestconfig.option.full else 13
+        )
         yield bench
         bench.close()
 
@@ -364,7 +382,9 @@ def cut_everywhere(bench: Bench, case: Case, **options: Any) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("binary", ENDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.Config, record_property: Any) -> None:
+def test_cut_at_every_byte_async(
+    bench: Bench, case: Case, pytestconfig: pytest.Config, record_property: Any
+) -> None:
     """The same calls are awaited. Without `--full`, every fifth byte is tried."""
 
     async def story() -> None:
@@ -380,7 +400,8 @@ def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.
                 bench.settled(case, side, after, prepared, answer)
 
             places: list[tuple[str, int]] = []
-            bench.step *= 1 if pytestconfig.option.full else 5  # the requests are those of the other colour
+            # the requests are those of the other colour
+            bench.step *= 1 if pytestconfig.option.full else 5
             await queue.counts()
             await once("requests", -1)
             places.clear()
@@ -394,9 +415,11 @@ def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.
 
 
 def test_late_request(bench: Bench) -> None:
-    """A request that was given up arrives after later calls were answered. It is not carried out again."""
+    """A request that was given up arrives after later calls were answered. It is not carried out
+    again."""
     bench.client.flushdb()
-    with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:  # which it declares
+    # which it declares
+    with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:
         queue.enqueue(b"warm")  # connected, and the script is known
         bench.proxy.hold()
         assert queue.enqueue(b"first").added
@@ -410,7 +433,8 @@ def test_late_request(bench: Bench) -> None:
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_late_lease_after_closing(bench: Bench, colour: str) -> None:
-    """A late copy of a lease call gives no job to a closed queue. Its record is not deleted either."""
+    """A late copy of a lease call gives no job to a closed queue. Its record is not deleted
+    either."""
     bench.client.flushdb()
     bench.direct.enqueue_many([b"first", b"second", b"third"])
     url = bench.proxy.url
@@ -436,7 +460,8 @@ def test_late_lease_after_closing(bench: Bench, colour: str) -> None:
 def test_late_request_after_giving_up(bench: Bench) -> None:
     """A call that failed may be carried out later, once. Later calls are not affected."""
     bench.client.flushdb()
-    with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:  # which it declares
+    # which it declares
+    with Queue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:
         queue.enqueue(b"warm")  # connected, and the script is known
         queue._executor.budget = 0.05
         bench.proxy.hold(refuse=True)

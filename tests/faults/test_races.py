@@ -1,4 +1,5 @@
-"""Processes that race, sleep through their leases, and die. Each job completes once, and none is lost."""
+"""Processes that race, sleep through their leases, and die. Each job completes once, and none is
+lost."""
 
 from __future__ import annotations
 
@@ -47,13 +48,17 @@ def queue(server: Server) -> Iterator[Queue]:
         yield queue
 
 
-# -- racing ------------------------------------------------------------------------------------------
+# -- racing ----------------------------------------------------------------------------------------
 
 
 def racer(url: str, rows: list[tuple[str, str, int]], start: Barrier, answers: Connection) -> None:
-    """Complete all of *rows* (worker, entry, count). Begin each chunk together with the other process."""
+    """Complete all of *rows* (worker, entry, count). Begin each chunk together with the other
+    process."""
     with Queue("q", url=url) as queue:
-        leases = [Lease(Claim(Job(entry, b"", "q"), worker, entry, n, n), queue) for worker, entry, n in rows]
+        leases = [
+            Lease(Claim(Job(entry, b"", "q"), worker, entry, n, n), queue)
+            for worker, entry, n in rows
+        ]
         won = []
         for at, lease in enumerate(leases):
             if at % CHUNK == 0:
@@ -64,7 +69,8 @@ def racer(url: str, rows: list[tuple[str, str, int]], start: Barrier, answers: C
 
 
 def test_racing_completions(queue: Queue, server: Server) -> None:
-    """Two processes complete the same 400 jobs at the same time. Each job has exactly one winner."""
+    """Two processes complete the same 400 jobs at the same time. Each job has exactly one
+    winner."""
     queue.enqueue_many([b"x"] * PAIRS)
     rows = [(x.worker, x.claim.entry, x.claim.count) for x in queue.lease_many(PAIRS)]
     start = CONTEXT.Barrier(2)
@@ -84,7 +90,7 @@ def test_racing_completions(queue: Queue, server: Server) -> None:
     assert queue.counts() == Counts(enqueued=PAIRS, completed=PAIRS)
 
 
-# -- sleeping and dying ------------------------------------------------------------------------------
+# -- sleeping and dying ----------------------------------------------------------------------------
 
 
 def holder(url: str, jobs: int, duration: float, orders: Connection) -> None:
@@ -143,7 +149,8 @@ def take_over(queue: Queue, jobs: int) -> list[Lease]:
 
 
 def test_woken_after_another_finished(queue: Queue, server: Server) -> None:
-    """The process slept through its leases, and another finished its jobs. It settles nothing and changes nothing."""
+    """The process slept through its leases, and another finished its jobs. It settles nothing and
+    changes nothing."""
     queue.enqueue_many([b"x"] * len(SETTLE))
     with holding(server, len(SETTLE)) as sleeper:
         sleeper.signal(signal.SIGSTOP)
@@ -159,7 +166,8 @@ def test_woken_after_another_finished(queue: Queue, server: Server) -> None:
 
 
 def test_woken_before_another_finished(queue: Queue, server: Server) -> None:
-    """The process slept through its leases. It may complete first, and nothing else. The other then gets False."""
+    """The process slept through its leases. It may complete first, and nothing else. The other then
+    gets False."""
     queue.enqueue_many([b"x"] * len(SETTLE))
     with holding(server, len(SETTLE)) as sleeper:
         sleeper.signal(signal.SIGSTOP)
@@ -185,16 +193,19 @@ def test_killed_holder(queue: Queue, server: Server) -> None:
     assert queue.counts() == Counts(enqueued=5, completed=5)
 
 
-# -- cancelling --------------------------------------------------------------------------------------
+# -- cancelling ------------------------------------------------------------------------------------
 
 ROUNDS = 300
-PAUSES = [*[0.0] * 60, *[0.0003] * 30, *[0.001] * 8, 0.1, 0.1]  # s before a cancel; the long ones for a busy machine
+# s before a cancel; the long ones for a busy machine
+PAUSES = [*[0.0] * 60, *[0.0003] * 30, *[0.001] * 8, 0.1, 0.1]
 
 
 def test_cancelled_leases(queue: Queue, server: Server) -> None:
-    """Awaited leases are cancelled at random moments while jobs arrive. Every job can still be leased.
+    """Awaited leases are cancelled at random moments while jobs arrive. Every job can still be
+    leased.
 
-    One whose lease call was cancelled after the server had carried it out goes back to the front, untouched.
+    One whose lease call was cancelled after the server had carried it out goes back to the front,
+    untouched.
     """
     dice = random.Random(1)
 
@@ -235,7 +246,8 @@ WIDE = 2500
 
 @pytest.fixture
 def moments(server: Server, pytestconfig: pytest.Config) -> int:
-    """Return the number of moments at which a call is given up. Only the client matters, so most servers see a few."""
+    """Return the number of moments at which a call is given up. Only the client matters, so most
+    servers see a few."""
     return 30 if pytestconfig.option.full else 15 if server.binary == binaries()[0] else 5
 
 
@@ -244,8 +256,10 @@ def moments(server: Server, pytestconfig: pytest.Config) -> int:
 def test_wide_leases_that_are_cancelled(
     server: Server, moments: int, once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cancellation hits any of the scripts. All jobs go back to the front, also when the loop is about to end."""
-    monkeypatch.setattr(executor, "UNDO_WITHIN_S", PATIENCE)  # two seconds are not enough for a machine that is busy
+    """The cancellation hits any of the scripts. All jobs go back to the front, also when the loop
+    is about to end."""
+    # two seconds are not enough for a machine that is busy
+    monkeypatch.setattr(executor, "UNDO_WITHIN_S", PATIENCE)
 
     async def main(after: float | None) -> float:
         queue = AsyncQueue("wide", url=server.url)
@@ -284,7 +298,8 @@ class Slow(BytesCodec):
 
 
 def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None:
-    """Lease and be interrupted repeatedly. Answer with (leased, still held) of each time, and the number of hits."""
+    """Lease and be interrupted repeatedly. Answer with (leased, still held) of each time, and the
+    number of hits."""
     armed: list[bool] = []
 
     def interrupt(*_: object) -> None:
@@ -318,7 +333,8 @@ def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
 def test_leases_that_are_interrupted(server: Server, moments: int, once: bool) -> None:
-    """Ctrl-C comes at any moment in any script and during decoding. No client holds a job that it was not given.
+    """Ctrl-C comes at any moment in any script and during decoding. No client holds a job that it
+    was not given.
 
     In a process of its own, which a signal at the wrong moment may end.
     """
@@ -337,8 +353,11 @@ def test_leases_that_are_interrupted(server: Server, moments: int, once: bool) -
     assert hits
 
 
-def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C comes before the connection has a parser. Neither the next call nor the next subscription gets it."""
+def test_a_connection_that_was_interrupted_as_it_was_made(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes before the connection has a parser. Neither the next call nor the next
+    subscription gets it."""
     kind, interrupts = queue._executor.pool.connection_class, list[bool]()
     greet = kind.on_connect_check_health
 
@@ -350,7 +369,10 @@ def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypa
 
     monkeypatch.setattr(kind, "on_connect_check_health", interrupted)
     subscription = Subscription(queue._executor)
-    for call, expected in (queue.counts, Counts()), (lambda: subscription.receive(["c"], 0).state, "anew"):
+    for call, expected in (
+        (queue.counts, Counts()),
+        (lambda: subscription.receive(["c"], 0).state, "anew"),
+    ):
         interrupts.append(True)
         with pytest.raises(KeyboardInterrupt):
             call()
@@ -361,8 +383,8 @@ def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypa
 
 
 def test_cancelled_enqueues(queue: Queue, server: Server) -> None:
-    """Awaited enqueues are cancelled at random moments. Each job is added once or not at all, and an answered one
-    once.
+    """Awaited enqueues are cancelled at random moments. Each job is added once or not at all, and
+    an answered one once.
     """
     dice = random.Random(2)
 
@@ -391,7 +413,8 @@ def test_cancelled_enqueues(queue: Queue, server: Server) -> None:
 
 
 def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> None:
-    """If another thread closed it, a new socket might get its number before the read begins to wait."""
+    """If another thread closed it, a new socket might get its number before the read begins to
+    wait."""
     reader = Executor(newest.url)
     subscription = Subscription(reader)
     wait = threading.Thread(target=reader.wait, args=(("BLPOP", "x", "8"),))
@@ -410,7 +433,9 @@ def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> No
     with redis.Redis(unix_socket_path=newest.path) as client:
         wait.start()
         listen.start()
-        until(lambda: client.pubsub_channels() and client.info("clients")["blocked_clients"], "both")
+        until(
+            lambda: client.pubsub_channels() and client.info("clients")["blocked_clients"], "both"
+        )
     watched(next(iter(reader._blocked)))
     watched(subscription._connection)
     reader.stop_waiting()
@@ -425,8 +450,8 @@ def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> No
 
 @pytest.mark.timeout(60)
 def test_a_connection_that_the_event_loop_has_lost(queue: Queue, server: Server) -> None:
-    """A connection whose socket is about to be closed is not written to. An event loop might watch its number for ever
-    and never read from the next socket of that number.
+    """A connection whose socket is about to be closed is not written to. An event loop might watch
+    its number for ever and never read from the next socket of that number.
     """
 
     async def story() -> None:
@@ -436,7 +461,8 @@ def test_a_connection_that_the_event_loop_has_lost(queue: Queue, server: Server)
                 await ours.enqueue(b"%d" % number)
                 pool = ours._executor.connections
                 connection, _ = pool._free[-1]
-                held = await pool.take() if number % 2 else None  # lost while a call has it, and before
+                # lost while a call has it, and before
+                held = await pool.take() if number % 2 else None
                 connection._writer.transport.abort()
                 if held is not None:
                     with pytest.raises(redis.ConnectionError):

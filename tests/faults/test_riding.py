@@ -1,4 +1,5 @@
-"""A lease call after a blocked read on one connection. It is cut at every byte, and ended by a worker that stops."""
+"""A lease call after a blocked read on one connection. It is cut at every byte, and ended by a
+worker that stops."""
 
 from __future__ import annotations
 
@@ -87,7 +88,9 @@ def test_cut_at_every_byte(rider: Rider, pytestconfig: pytest.Config) -> None:
         assert rung
         claims = list(grant.claims) or rider.fetch().claims
         assert after < 0 or rider.proxy.fired
-        assert [(claim.job.payload, claim.count, claim.job.attempt) for claim in claims] == [(b"x", 1, 1)]
+        assert [(claim.job.payload, claim.count, claim.job.attempt) for claim in claims] == [
+            (b"x", 1, 1)
+        ]
         assert rider.direct.counts() == Counts(leased=1, enqueued=1)
 
     once("", -1)
@@ -100,7 +103,8 @@ def test_cut_at_every_byte(rider: Rider, pytestconfig: pytest.Config) -> None:
 
 
 def test_nothing_came(rider: Rider) -> None:
-    """A read that runs out of time leases no job, even if one was postponed meanwhile or is in front."""
+    """A read that runs out of time leases no job, even if one was postponed meanwhile or is in
+    front."""
     rider.begin()
     rider.direct.enqueue(b"x")
     lease = rider.direct.lease()
@@ -114,7 +118,8 @@ def test_nothing_came(rider: Rider) -> None:
 
 @pytest.mark.parametrize("side", ["requests", "replies"])
 def test_a_stop_gives_back_what_it_is_not_told(rider: Rider, side: str) -> None:
-    """The reply was on its way when the worker stopped. The job is at the front with no attempt spent."""
+    """The reply was on its way when the worker stopped. The job is at the front with no attempt
+    spent."""
     rider.begin()
     rider.ride(0.01)  # the script is known
     if side == "replies":
@@ -136,7 +141,8 @@ def stop(rider: Rider, side: str) -> None:
     blocked = rider.executor._blocked
     until(lambda: bool(blocked))
     if side == "replies":
-        # The replies of the read and of the lease have to be dropped before the proxy answers again.
+        # The replies of the read and of the lease have to be dropped before the proxy answers
+        # again.
         until(lambda: rider.proxy.replies.count(PAYLOAD) == 2)
         rider.proxy.reset()  # it answers again: another connection
     if isinstance(rider.executor, AsyncExecutor):

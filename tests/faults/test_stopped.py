@@ -1,4 +1,5 @@
-"""A process that is stopped in the middle of a call, and wakes up when the server may have forgotten the call."""
+"""A process that is stopped in the middle of a call, and wakes up when the server may have
+forgotten the call."""
 
 from __future__ import annotations
 
@@ -63,8 +64,11 @@ def admin(own: Server) -> Iterator[redis.Redis]:
         yield admin
 
 
-def stopped(colour: str, own: Server, proxy: Proxy, admin: redis.Redis, record: float, *, forget: bool) -> str:
-    """Stop a process after its call was carried out and before the answer. Return its output after it goes on."""
+def stopped(
+    colour: str, own: Server, proxy: Proxy, admin: redis.Redis, record: float, *, forget: bool
+) -> str:
+    """Stop a process after its call was carried out and before the answer. Return its output after
+    it goes on."""
     with Queue("other", url=own.url) as other:
         other.enqueue(b"so that the script is known")
     with Script(CHILD, [colour, proxy.url, str(record)], stderr=None) as child:
@@ -86,7 +90,9 @@ def stopped(colour: str, own: Server, proxy: Proxy, admin: redis.Redis, record: 
         return child.stdout.readline().decode()
 
 
-def test_a_call_that_is_too_old_is_not_sent_again(colour: str, own: Server, proxy: Proxy, admin: redis.Redis) -> None:
+def test_a_call_that_is_too_old_is_not_sent_again(
+    colour: str, own: Server, proxy: Proxy, admin: redis.Redis
+) -> None:
     """The server may have forgotten the call. Its outcome is unknown, and it happens once."""
     said = stopped(colour, own, proxy, admin, 2.0, forget=True)
     assert said.startswith("OutcomeUnknown unknown whether enqueue happened"), said
@@ -94,7 +100,9 @@ def test_a_call_that_is_too_old_is_not_sent_again(colour: str, own: Server, prox
         assert queue.counts() == Counts(waiting=1, enqueued=1)
 
 
-def test_a_call_of_before_is_sent_again(colour: str, own: Server, proxy: Proxy, admin: redis.Redis) -> None:
+def test_a_call_of_before_is_sent_again(
+    colour: str, own: Server, proxy: Proxy, admin: redis.Redis
+) -> None:
     """While the server keeps the record of the call, it returns the same answer."""
     assert stopped(colour, own, proxy, admin, limits.RECORD_S, forget=False) == "True\n"
     with Queue("q", url=own.url) as queue:

@@ -1,4 +1,5 @@
-"""`timeout=` of a queue and of a call. It bounds the call with its retries, and the error has the outcome if known."""
+"""`timeout=` of a queue and of a call. It bounds the call with its retries, and the error has the
+outcome if known."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ pytestmark = pytest.mark.ci
 __all__ = ["admin", "asked", "colour"]
 SHORT_S = 0.4
 PING = pack(("PING",))
-LATE_S = 9.0  # seconds by which a busy machine may be late, and less than any timeout of a connection
+# seconds by which a busy machine may be late, and less than any timeout of a connection
+LATE_S = 9.0
 
 VERBS: dict[str, Callable[[Any, Any], Any]] = {
     "enqueue": lambda q, _: q.enqueue(b"x", timeout=SHORT_S),
@@ -50,7 +52,9 @@ VERBS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def late(asked: Asked, call: Callable[[Any], Any], outcome: str, kind: type[Exception] = redis.RedisError) -> Exception:
+def late(
+    asked: Asked, call: Callable[[Any], Any], outcome: str, kind: type[Exception] = redis.RedisError
+) -> Exception:
     """Return the error of a call, which must end in time with *outcome* or one of several."""
     start = time.monotonic()
     with pytest.raises(kind) as raised:
@@ -86,22 +90,26 @@ def test_a_server_that_is_silent(asked: Asked, leased: Any, proxy: Proxy, verb: 
 @pytest.mark.parametrize("verb", ["enqueue", "enqueue_many", "complete", "find"])
 def test_a_server_that_is_gone(asked: Asked, leased: Any, proxy: Proxy, verb: str) -> None:
     proxy.refuse()
-    error = late(asked, lambda q: VERBS[verb](q, leased), "not sent|unknown")  # on a connection that had just closed
-    assert isinstance(error, redis.ConnectionError | redis.TimeoutError)  # it may end in the middle of connecting
+    # on a connection that had just closed
+    error = late(asked, lambda q: VERBS[verb](q, leased), "not sent|unknown")
+    # it may end in the middle of connecting
+    assert isinstance(error, redis.ConnectionError | redis.TimeoutError)
 
 
 def test_a_server_that_is_full(asked: Asked, admin: redis.Redis) -> None:
     """An answer that the server is full means that nothing has happened."""
     asked(enqueue)
     admin.config_set("maxmemory", 1)
-    refused(asked, lambda q: q.enqueue(b"x", timeout=SHORT_S), redis.ResponseError)  # its own class, but on 6.2
+    # its own class, but on 6.2
+    refused(asked, lambda q: q.enqueue(b"x", timeout=SHORT_S), redis.ResponseError)
     refused(asked, lambda q: q.enqueue_stream([b"x"], timeout=SHORT_S), StreamStopped)
     admin.config_set("maxmemory", 0)
     assert asked(counts) == ONE
 
 
 def refused(asked: Asked, call: Callable[[Any], Any], kind: type[Exception]) -> None:
-    """Call until the outcome is refused. On a busy machine the last attempt may get no answer in time."""
+    """Call until the outcome is refused. On a busy machine the last attempt may get no answer in
+    time."""
     for _ in range(20):
         error = late(asked, call, "refused|unknown", Exception)
         if outcome_of(error) == "refused":
@@ -141,19 +149,26 @@ def test_a_call_in_time_is_as_any_other(asked: Asked, proxy: Proxy) -> None:
     if isinstance(asked.queue, Queue):
         pool = asked.queue._executor.pool
         connection = pool.get_connection()
-        assert timeout_of(connection._sock) == connection.socket_timeout == pool.connection_kwargs["socket_timeout"]
+        assert (
+            timeout_of(connection._sock)
+            == connection.socket_timeout
+            == pool.connection_kwargs["socket_timeout"]
+        )
         pool.release(connection)
 
 
 def timeout_of(sock: socket.socket) -> float:
     """Return the seconds that the kernel lets a read of a socket wait."""
     assert sock.gettimeout() is None
-    seconds, micros = struct.unpack("@ll", sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+    seconds, micros = struct.unpack(
+        "@ll", sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
+    )
     return float(seconds + micros / 1e6)
 
 
 def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
-    """It is not an error of a broken connection. Both a read and a write to a frozen server time out."""
+    """It is not an error of a broken connection. Both a read and a write to a frozen server time
+    out."""
     with Queue("q", url=newest.url) as queue:
         queue.enqueue(b"x")
         connection = queue._executor.connections.take()
@@ -170,7 +185,8 @@ def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
 
 
 class Alarm:
-    """A request's time limit as web servers set it, by a signal whose handler raises at any place."""
+    """A request's time limit as web servers set it, by a signal whose handler raises at any
+    place."""
 
     def __init__(self, raises: type[Exception]) -> None:
         self.raises = raises
@@ -216,7 +232,11 @@ def test_the_error_of_a_signal_handler_ends_a_call(
     with Queue("q", url=proxy.url) as queue:
         queue.enqueue(b"x", id="before")
         proxy.mute()
-        for call in (lambda: queue.enqueue(b"x", id="a"), queue.counts, lambda: queue.lease(block=30)):
+        for call in (
+            lambda: queue.enqueue(b"x", id="a"),
+            queue.counts,
+            lambda: queue.lease(block=30),
+        ):
             start = time.monotonic()
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(raises, match=r"^the request's time is over$") as raised:
@@ -259,7 +279,8 @@ print(interrupted, longest, number)
 
 
 def test_calls_that_are_interrupted_again_and_again_end(newest: Server) -> None:
-    """Interruptions come at any instruction. No call hangs or acts twice, and none gets the reply of another."""
+    """Interruptions come at any instruction. No call hangs or acts twice, and none gets the reply
+    of another."""
     with Script(INTERRUPTED, [newest.url]) as program:
         said, complaints = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0, complaints
@@ -310,7 +331,8 @@ def test_a_new_connection_has_the_usual_timeouts(asked: Asked) -> None:
 
 
 def test_all_who_wait_together(proxy: Proxy) -> None:
-    """A thousand coalesced calls end in time, while they wait for a turn, for others, or for the server."""
+    """A thousand coalesced calls end in time, while they wait for a turn, for others, or for the
+    server."""
 
     async def story() -> None:
         async with AsyncQueue("q", url=proxy.url) as queue:
@@ -338,21 +360,28 @@ def test_a_timeout_that_is_none(timeout: Any) -> None:
         Queue("q", url="redis://localhost:1").enqueue(b"x", timeout=timeout)
 
 
-def test_a_time_out_while_a_socket_s_path_is_opened(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_out_while_a_socket_s_path_is_opened(
+    own: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """redis-py raises an `AttributeError` for it, because such a connection has no host."""
 
     def connect(_: Any) -> None:
         raise TimeoutError("timed out")
 
     monkeypatch.setattr(redis.UnixDomainSocketConnection, "_connect", connect)
-    with Queue("q", url=own.url, timeout=0.3) as queue, pytest.raises(redis.exceptions.TimeoutError):
+    with (
+        Queue("q", url=own.url, timeout=0.3) as queue,
+        pytest.raises(redis.exceptions.TimeoutError),
+    ):
         queue.enqueue(b"x")
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_a_lease_waits_for_a_frozen_server(newest: Server, newest_connect: Connect, shards: int) -> None:
-    """The call waits until its time is over, with and without shards. A shard is waited for less while others
-    answer.
+def test_a_lease_waits_for_a_frozen_server(
+    newest: Server, newest_connect: Connect, shards: int
+) -> None:
+    """The call waits until its time is over, with and without shards. A shard is waited for less
+    while others answer.
     """
     queue = newest_connect("q", shards=shards)
     queue.enqueue(b"x")

@@ -36,10 +36,14 @@ class Flows:
         return bool(self.flow.complete(lease, outcome))
 
     def now(self) -> dict[str, dict[str, int]]:
-        """Return the stages that have jobs, with the number in each state. No job may be missing."""
+        """Return the stages that have jobs, with the number in each state. No job may be
+        missing."""
         found: dict[str, Counts] = self.flow.counts()
         assert {name: counts.lost for name, counts in found.items() if counts.lost} == {}
-        held = {name: {s: getattr(counts, s) for s in STATES if getattr(counts, s)} for name, counts in found.items()}
+        held = {
+            name: {s: getattr(counts, s) for s in STATES if getattr(counts, s)}
+            for name, counts in found.items()
+        }
         return {name: states for name, states in held.items() if states}
 
 

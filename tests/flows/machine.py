@@ -1,8 +1,9 @@
 """Random acts on a flow whose names come again and again, and the laws that hold after each act.
 
-Two ids for runs, two names for children, fan-outs within fan-outs: whatever is kept under a name meets what was kept
-before. `Machine.holds` asks the server, in one script, whether what the runs know is what the queues hold; and what
-the machine itself remembers of fan-outs says whether a join fired when it should.
+Two ids for runs, two names for children, fan-outs within fan-outs: whatever is kept under a name
+meets what was kept before. `Machine.holds` asks the server, in one script, whether what the runs
+know is what the queues hold; and what the machine itself remembers of fan-outs says whether a join
+fired when it should.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
 
 from headrace import FanOut, NewJob, Next
 from tests.flows.conftest import Flows
@@ -21,7 +30,8 @@ BASE = "headrace:{shop}:shop"
 STAGES = ("pick", "pack", "bill")
 RUNS = ("o", "p")
 
-# What the runs say of each job, and what the queues hold: {complaints}, {id, how, ...} of all jobs of all runs.
+# What the runs say of each job, and what the queues hold: {complaints}, {id, how, ...} of all jobs
+# of all runs.
 LOOK = r"""
 local wrong, jobs, NONCES = {}, {}, 2 ^ 50
 local function say(...) wrong[#wrong + 1] = table.concat({...}, ' ') end
@@ -119,7 +129,8 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(target=leases, kind=kinds, failed=failing, dead=st.integers(0, 3))
     def begin(self, kind: str, failed: str, dead: int) -> Any:
-        """Begin two runs. One waits for two children, and dead children may fail it or be redriven."""
+        """Begin two runs. One waits for two children, and dead children may fail it or be
+        redriven."""
         for name in RUNS:
             assert self.flows.flow.start(b"0", id=name).added
         first, second = self.flows.queues["pick"].lease_many(2)
@@ -134,15 +145,19 @@ class Machine(RuleBasedStateMachine):
             self.holds()
             self.flows.queues["pick"].admin.redrive("o")
             parent = [("pick", lease) for lease in self.flows.queues["pick"].lease_many(1)]
-        return multiple(("pick", second), *parent, *((kind, lease) for lease in children[min(dead, 2) :]))
+        return multiple(
+            ("pick", second), *parent, *((kind, lease) for lease in children[min(dead, 2) :])
+        )
 
-    # -- the acts ------------------------------------------------------------------------------------------------
+    # -- the acts ----------------------------------------------------------------------------------
 
     @rule(name=runs, late=st.booleans())
     def start(self, name: str, late: bool) -> None:
         own = {job: how for job, how in self.jobs.items() if job.partition("/")[0] == name}
         self.serial += 1
-        added = self.flows.flow.start(b"%d" % self.serial, id=name, delay=3600 if late else None).added
+        added = self.flows.flow.start(
+            b"%d" % self.serial, id=name, delay=3600 if late else None
+        ).added
         assert added == {"active", "blocked"}.isdisjoint(own.values())
         if added:
             for job in [job for job in self.fans if job.partition("/")[0] == name]:
@@ -169,13 +184,21 @@ class Machine(RuleBasedStateMachine):
         known, before = self.jobs.get(job), self.look()[1].get(job)
         fan = FanOut([NewJob(b"c", id=name) for name in some], stage=kind, failed=failed)
         won = self.flows.flow.complete(lease[1], fan)
-        if won and some and known in ("active", "redriven") and self.look()[1].get(job) == "blocked" != before:
+        if (
+            won
+            and some
+            and known in ("active", "redriven")
+            and self.look()[1].get(job) == "blocked" != before
+        ):
             which = self.redis.hget(f"{BASE}:flow:{job.partition('/')[0]}", f"fan:{job}").decode()
             self.fans[job] = [f"{job}/{which}/{name}" for name in some]
 
     fan_, fan__ = fan, fan
 
-    @rule(lease=consumes(leases), how=st.sampled_from(["complete", "retry", "release", "dead_letter", "dead_letter"]))
+    @rule(
+        lease=consumes(leases),
+        how=st.sampled_from(["complete", "retry", "release", "dead_letter", "dead_letter"]),
+    )
     def settle(self, lease: Any, how: str) -> None:
         getattr(lease[1], how)(*(["why"] if how == "dead_letter" else []))
 
@@ -208,7 +231,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(kind=kinds, failed=failing)
     def fan_again(self, kind: str, failed: str) -> None:
-        """Redrive a dead parent, which fans out to the same names. Some of its children may still go on."""
+        """Redrive a dead parent, which fans out to the same names. Some of its children may still
+        go on."""
         queue = self.flows.queues["pick"]
         self.sweep()
         self.holds()
@@ -265,7 +289,7 @@ class Machine(RuleBasedStateMachine):
             for job in [job for job in self.fans if job.partition("/")[0] == name]:
                 del self.fans[job]
 
-    # -- what must hold ------------------------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     def look(self) -> tuple[list[str], dict[str, str]]:
         wrong, flat = self.redis.eval(LOOK, 1 + len(STAGES), BASE, *STAGES)
@@ -280,7 +304,8 @@ class Machine(RuleBasedStateMachine):
         for job, children in list(self.fans.items()):
             if jobs.get(job) != "blocked":
                 del self.fans[job]
-                if jobs.get(job) != "cancelled":  # it joined: all of its own have ended, whoever has seen it
+                # it joined: all of its own have ended, whoever has seen it
+                if jobs.get(job) != "cancelled":
                     assert {jobs[child] for child in children} <= {"done", "dead", "cancelled"}, job
         self.jobs = jobs
 

@@ -7,18 +7,36 @@ from collections.abc import Sequence
 from tests.support.planted import Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {
-    "a child that goes on is not taken over by the next fan-out": [("flow_advance", "      known.of = of\n", "")],
+    "a child that goes on is not taken over by the next fan-out": [
+        ("flow_advance", "      known.of = of\n", "")
+    ],
     "the join comes a child early": [
         ("flow_advance", "if tonumber(get(run, 'pending', parent)) > 0 then return end", ""),
-        ("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > 1 then"),
+        (
+            "flow_advance",
+            "'pending:' .. parent, -1) > 0 then",
+            "'pending:' .. parent, -1) > 1 then",
+        ),
     ],
     "the join comes a child late": [
-        ("flow_advance", "'pending:' .. parent, -1) > 0 then", "'pending:' .. parent, -1) > -1 then")
+        (
+            "flow_advance",
+            "'pending:' .. parent, -1) > 0 then",
+            "'pending:' .. parent, -1) > -1 then",
+        )
     ],
-    "a run is forgotten while a job of it goes on": [("flow_advance", "redis.call('PERSIST', run)", "local _ = run")],
-    "a run is kept for ever": [("flow_advance", "if live == 0 then redis", "if live == -1 then redis")],
+    "a run is forgotten while a job of it goes on": [
+        ("flow_advance", "redis.call('PERSIST', run)", "local _ = run")
+    ],
+    "a run is kept for ever": [
+        ("flow_advance", "if live == 0 then redis", "if live == -1 then redis")
+    ],
     "nobody hears of a death": [
-        ("*", "set_mark(flows, id, what, nonce)\nend", "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend")
+        (
+            "*",
+            "set_mark(flows, id, what, nonce)\nend",
+            "set_mark(flows, id, what == 2 and 0 or what, nonce)\nend",
+        )
     ],
     "a death is counted again": [
         (
@@ -28,7 +46,11 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         )
     ],
     "a job is dead without a reason": [
-        ("flow_advance", "reasons.keep(run, id, why)\n      set(run, id, job, 'dead')", "set(run, id, job, 'dead')")
+        (
+            "flow_advance",
+            "reasons.keep(run, id, why)\n      set(run, id, job, 'dead')",
+            "set(run, id, job, 'dead')",
+        )
     ],
     "a new job of a cancelled id is taken for cancelled": [
         ("flow_advance", "redis.call('ZREM', q.cancels, unpack(ids))\n", ""),

@@ -1,4 +1,5 @@
-"""A caller for the result of a cancelled or failed run, or of one of its jobs, is told how it ended."""
+"""A caller for the result of a cancelled or failed run, or of one of its jobs, is told how it
+ended."""
 
 from __future__ import annotations
 
@@ -24,17 +25,23 @@ def refused(ask: Callable[[], Any]) -> tuple[str, str]:
 
 
 def told(flows: Flows, stage: str, name: str) -> None:
-    """Check that the flow and the stage's queue tell of the cancellation, with and without a wait."""
+    """Check that the flow and the stage's queue tell of the cancellation, with and without a
+    wait."""
     for asked in (flows.flow, flows.queues[stage]):
         for timeout in (0, PATIENCE):
-            assert refused(lambda asked=asked, timeout=timeout: asked.result(name, timeout)) == (name, "cancelled")
+            assert refused(lambda asked=asked, timeout=timeout: asked.result(name, timeout)) == (
+                name,
+                "cancelled",
+            )
     assert flows.queues[stage].results([name], timeout=PATIENCE) == {}
 
 
 def fanned(flows: Flows, *names: str, **options: Any) -> None:
     """Begin the run `o`, which waits in `pick` for children in `pack`."""
     assert flows.flow.start(b"order", id="o").added
-    assert flows.done("pick", FanOut([NewJob(b"x", id=name) for name in names], stage="pack", **options))
+    assert flows.done(
+        "pick", FanOut([NewJob(b"x", id=name) for name in names], stage="pack", **options)
+    )
 
 
 @pytest.mark.parametrize("where", ["waiting", "leased", "delayed", "next"])
@@ -78,7 +85,11 @@ def test_of_a_child_that_another_one_had_cancelled(flows: Flows) -> None:
     for asked in (flows.flow, flows.queues["pack"]):
         with pytest.raises(JobFailed) as caught:
             asked.result("o/1/a", PATIENCE)
-        assert (caught.value.id, caught.value.state, caught.value.reason) == ("o/1/a", "dead", "why")
+        assert (caught.value.id, caught.value.state, caught.value.reason) == (
+            "o/1/a",
+            "dead",
+            "why",
+        )
     for asked in (flows.flow, flows.queues["pick"]):
         with pytest.raises(JobFailed, match="first o/1/a: why"):
             asked.result("o", PATIENCE)

@@ -1,4 +1,5 @@
-"""Fan-out and fan-in. Children and the join happen once, and the children's ends count for the parent."""
+"""Fan-out and fan-in. Children and the join happen once, and the children's ends count for the
+parent."""
 
 from __future__ import annotations
 
@@ -68,11 +69,21 @@ def test_a_parent_whose_children_failed(flows: Flows, caplog: pytest.LogCaptureF
     assert child.dead_letter("no")
     assert flows.flow.state("o").state == "failed"
     assert flows.flow.state("o").state == "failed"
-    assert said(caplog) == [("o/1/0", "", "no"), ("o", "order", "1 of 1 children failed, the first o/1/0: no")]
+    assert said(caplog) == [
+        ("o/1/0", "", "no"),
+        ("o", "order", "1 of 1 children failed, the first o/1/0: no"),
+    ]
 
 
 def test_children_have_names_stages_delays_and_headers(flows: Flows) -> None:
-    begin(flows, [NewJob(b"x", id="north", headers={"h": "1"}), NewJob(b"y", queue="shop/pick", delay=3600), b"z"])
+    begin(
+        flows,
+        [
+            NewJob(b"x", id="north", headers={"h": "1"}),
+            NewJob(b"y", queue="shop/pick", delay=3600),
+            b"z",
+        ],
+    )
     assert flows.now() == {"pick": {"blocked": 1, "delayed": 1}, "pack": {"waiting": 2}}
     north, last = flows.lease("pack", 2)
     assert (north.job.id, north.job.headers["h"]) == ("o/1/north", "1")
@@ -114,9 +125,14 @@ def test_a_fan_out_at_the_end_of_a_flow(flows: Flows) -> None:
     assert flows.now() == {"pick": {"waiting": 1}}
 
 
-@pytest.mark.parametrize(("outcome", "weighed"), [(None, True), (Next("weigh"), True), ("outside", False)])
-def test_a_child_of_a_last_stage_under_a_newer_declaration(flows: Flows, outcome: Any, weighed: bool) -> None:
-    """A step moves the child on with all its fields. A plain completion reads no fields and ends it."""
+@pytest.mark.parametrize(
+    ("outcome", "weighed"), [(None, True), (Next("weigh"), True), ("outside", False)]
+)
+def test_a_child_of_a_last_stage_under_a_newer_declaration(
+    flows: Flows, outcome: Any, weighed: bool
+) -> None:
+    """A step moves the child on with all its fields. A plain completion reads no fields and ends
+    it."""
     older = Flows(flows.connect)
     older.stage("pick", next="bill", children="pack")
     older.stage("pack")
@@ -207,7 +223,11 @@ def test_a_child_that_fails_counts_down(flows: Flows, how: str, policy: str) -> 
     state = flows.flow.state("o")
     dead = {"pack": {"dead": 1}} if how in ("dead_letter", "no attempts left") else {}
     if policy == "continue":
-        assert (state.state, state.stage, state.children) == ("running", "bill", {"0": b"A", "2": b"C"})
+        assert (state.state, state.stage, state.children) == (
+            "running",
+            "bill",
+            {"0": b"A", "2": b"C"},
+        )
         assert state.failed == ("1",)
         assert flows.now() == {"bill": {"waiting": 1}, **dead}
         return
@@ -247,7 +267,9 @@ def test_a_failed_parent_is_redriven_and_creates_what_is_missing(flows: Flows) -
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_child_that_was_redriven_while_its_parent_ran_again_is_not_created_twice(flows: Flows, seen: bool) -> None:
+def test_a_child_that_was_redriven_while_its_parent_ran_again_is_not_created_twice(
+    flows: Flows, seen: bool
+) -> None:
     begin(flows, [b"a", b"b"])
     a, b = flows.lease("pack", 2)
     complete(flows, [a])
@@ -311,7 +333,9 @@ def test_a_run_is_cancelled_with_all_its_children(flows: Flows) -> None:
     held[0].release()
     assert flows.flow.cancel("o")
     assert flows.now() == {}
-    assert [flows.flow.state(name).state for name in ("o", "o/1/l", "o/1/l/1/149", "o/1/1")] == ["cancelled"] * 4
+    assert [flows.flow.state(name).state for name in ("o", "o/1/l", "o/1/l/1/149", "o/1/1")] == [
+        "cancelled"
+    ] * 4
     assert not any(flows.flow.complete(lease) for lease in held)
     assert flows.now() == {}
     assert not flows.flow.cancel("o/1/l")
@@ -359,7 +383,9 @@ def test_a_sibling_that_completes_before_it_is_cancelled_goes_no_further(flows: 
     begin(flows, [b"x", b"y"], failed="cancel")
     x, y = flows.lease("pack", 2)
     x.dead_letter("why")
-    flows.connect("shop/pack")._run(flows.flow.ops.advance([flows.flow.ops.event("pack", x.job.id)]))
+    flows.connect("shop/pack")._run(
+        flows.flow.ops.advance([flows.flow.ops.event("pack", x.job.id)])
+    )
     assert flows.flow.complete(y, b"done")
     assert flows.flow.state("o").state == "failed"
     assert flows.now() == {"pick": {"dead": 1}, "pack": {"dead": 1}}
@@ -372,7 +398,9 @@ def test_a_thousand_children(newest_flows: Flows) -> None:
     leases = flows.lease("pack", 1000)
     steps = [flows.flow.ops.step(lease.claim, Next(None, lease.job.payload)) for lease in leases]
     for at in range(0, 1000, 100):
-        assert flows.queues["pack"]._run(flows.flow.ops.advance(steps[at : at + 100])) == [True] * 100
+        assert (
+            flows.queues["pack"]._run(flows.flow.ops.advance(steps[at : at + 100])) == [True] * 100
+        )
     assert flows.flow.state("o").children == {str(i): b"%d" % i for i in range(1000)}
     assert flows.now() == {"bill": {"waiting": 1}}
 
@@ -397,10 +425,15 @@ def test_a_letter_of_a_child_that_was_created_again_is_redriven_too(flows: Flows
 
 @pytest.mark.parametrize("how", ["completed", "dead", "cancelled"])
 def test_a_cancellation_that_comes_after_the_end_outside_is_none(flows: Flows, how: str) -> None:
-    """The run has ended outside the flow. A later `cancel` returns `False`, so it never succeeds beside `complete`."""
+    """The run has ended outside the flow. A later `cancel` returns `False`, so it never succeeds
+    beside `complete`."""
     flows.flow.start(b"order", id="o", stage="send")
     (lease,) = flows.lease("send")
-    ends = {"completed": lease.complete, "dead": lambda: lease.dead_letter("why"), "cancelled": lambda: cancel(flows)}
+    ends = {
+        "completed": lease.complete,
+        "dead": lambda: lease.dead_letter("why"),
+        "cancelled": lambda: cancel(flows),
+    }
     assert ends[how]()
     assert advance(flows, flows.flow.ops.cancelling("o")) == [False]
     assert flows.flow.state("o").state == {"dead": "failed"}.get(how, how)
@@ -434,7 +467,12 @@ def test_a_child_that_is_redriven_too_late_has_failed(flows: Flows) -> None:
     flows.flow.state("o")
     assert flows.queues["pack"].admin.redrive() == 1
     state = flows.flow.state("o")
-    assert (state.stage, state.pending, state.children, state.failed) == ("bill", 0, {"1": b"B"}, ("0",))
+    assert (state.stage, state.pending, state.children, state.failed) == (
+        "bill",
+        0,
+        {"1": b"B"},
+        ("0",),
+    )
     complete(flows, flows.lease("pack"))
     state = flows.flow.state("o")
     assert (state.children, state.failed) == ({"0": b"A", "1": b"B"}, ())
@@ -468,7 +506,9 @@ def test_many_runs_with_many_children_are_read_in_bounded_steps(newest_flows: Fl
         client.config_resetstat()
         found = flows.flow.find(customer="ada")
         calls = client.info("commandstats")["cmdstat_hget"]["calls"]
-    assert [(state.id, state.pending) for state in found] == [(f"o-{number}", 700) for number in range(5)]
+    assert [(state.id, state.pending) for state in found] == [
+        (f"o-{number}", 700) for number in range(5)
+    ]
     assert calls < 5 * 700 + 100  # each was read once
 
 
@@ -477,7 +517,11 @@ def test_what_is_known_of_a_parent_may_be_more_than_one_answer(newest_flows: Flo
     leases = newest_flows.lease("pack", 3)
     for lease in leases:
         state = newest_flows.flow.state(name)
-        assert (state.state, state.stage, state.pending) == ("blocked", "pick", 3 - len(state.children))
+        assert (state.state, state.stage, state.pending) == (
+            "blocked",
+            "pick",
+            3 - len(state.children),
+        )
         assert newest_flows.flow.complete(lease, Next(None, lease.job.payload * 700_000))
     state = newest_flows.flow.state(name)
     assert (state.stage, state.pending, state.failed) == ("bill", 0, ())

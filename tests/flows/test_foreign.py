@@ -1,4 +1,5 @@
-"""Foreign jobs in a flow's queues. Their headers and ids end no worker and are not taken for a run's."""
+"""Foreign jobs in a flow's queues. Their headers and ids end no worker and are not taken for a
+run's."""
 
 from __future__ import annotations
 
@@ -21,7 +22,19 @@ from tests.support.servers import Server
 
 KEY = "headrace:{shop}:shop:flow:"
 JOBS = "headrace:{shop}:shop/pick:jobs"
-IDS = [b"", b"o", b"\x00", b"\xff\xfe", b"x" * 501, b"/", b"//", b"o/1/x", b"o/999/", b"\n", "é".encode()]
+IDS = [
+    b"",
+    b"o",
+    b"\x00",
+    b"\xff\xfe",
+    b"x" * 501,
+    b"/",
+    b"//",
+    b"o/1/x",
+    b"o/999/",
+    b"\n",
+    "é".encode(),
+]
 
 
 def test_a_worker_takes_foreign_entries_for_jobs_of_no_flow(newest: Server) -> None:
@@ -33,10 +46,19 @@ def test_a_worker_takes_foreign_entries_for_jobs_of_no_flow(newest: Server) -> N
         worker.flow(flow)
         number = 0
         for name in IDS:
-            for header in (b"", b"x", b"\xff", KEY.encode(), KEY.encode() + name.partition(b"/")[0]):
+            for header in (
+                b"",
+                b"x",
+                b"\xff",
+                KEY.encode(),
+                KEY.encode() + name.partition(b"/")[0],
+            ):
                 number += 1
                 client.xadd(JOBS, {"data": b"%d" % number, "id": name, "headrace-flow": header})
-        client.zadd("headrace:{shop}:shop/pick:flows", {name: 2.0**50 * (1 + i % 5) for i, name in enumerate(IDS)})
+        client.zadd(
+            "headrace:{shop}:shop/pick:flows",
+            {name: 2.0**50 * (1 + i % 5) for i, name in enumerate(IDS)},
+        )
         with worker:
             flow.start(b"ours", id="run")
             until(lambda: len(seen) == number + 1)
@@ -71,12 +93,17 @@ def test_headers_of_a_job_are_handed_on_without_what_is_ours(flows: Flows) -> No
         assert client.keys("headrace:{shop}:shop/other:flows") == []
 
 
-def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, client: redis.Redis) -> None:
+def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(
+    flows: Flows, client: redis.Redis
+) -> None:
     """The job does not belong to that run, and leaves no field in `flows`."""
     plain = flows.connect("shop/plain")
     assert plain.lease() is None
     for header in (b"x", KEY.encode() + b"other", b"\xff"):
-        client.xadd("headrace:{shop}:shop/plain:jobs", {"data": "1", "id": b"i" + header, "headrace-flow": header})
+        client.xadd(
+            "headrace:{shop}:shop/plain:jobs",
+            {"data": "1", "id": b"i" + header, "headrace-flow": header},
+        )
     for lease in plain.lease_many(10):
         assert lease.dead_letter("why")
     assert plain.admin.redrive() == 3
@@ -84,9 +111,12 @@ def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, 
 
 
 def test_a_key_of_another_type_in_the_place_of_a_run_ends_no_worker(newest: Server) -> None:
-    """The run's job becomes a dead letter with that reason, and goes on once the key is gone. Other runs go on."""
+    """The run's job becomes a dead letter with that reason, and goes on once the key is gone. Other
+    runs go on."""
     with Flow("shop", url=newest.url) as flow, newest.client() as client:
-        flow.stage("pick", next="bill", children="pick")(lambda job: FanOut([b"c"]) if job.id == "parent" else b"r")
+        flow.stage("pick", next="bill", children="pick")(
+            lambda job: FanOut([b"c"]) if job.id == "parent" else b"r"
+        )
         flow.stage("bill")(lambda job: None)
         pick = Queue("shop/pick", url=newest.url)
         for name in ("o", "p"):
@@ -171,7 +201,9 @@ def test_any_member_of_flows_can_be_passed_on(member: bytes) -> None:
 
 
 @pytest.mark.parametrize("how", ["waiting", "delayed"])
-def test_a_copied_header_keeps_no_job_from_moving(flows: Flows, client: redis.Redis, how: str) -> None:
+def test_a_copied_header_keeps_no_job_from_moving(
+    flows: Flows, client: redis.Redis, how: str
+) -> None:
     plain = flows.connect("shop/plain")
     assert plain.lease() is None
     if how == "waiting":

@@ -1,5 +1,5 @@
-"""A stage whose queue has a history records how its jobs ended, and the places of the children for which they
-waited.
+"""A stage whose queue has a history records how its jobs ended, and the places of the children for
+which they waited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ RUN = "headrace:{shop}:shop:flow:"
 def flows(connect: Connect) -> Flows:
     """The flow `shop`, whose queues have a history."""
     flows = shop(Flows(connect))
-    flows.queues = {name: connect(f"shop/{name}", history=100, tracebacks=True) for name in flows.queues}
+    flows.queues = {
+        name: connect(f"shop/{name}", history=100, tracebacks=True) for name in flows.queues
+    }
     for queue in flows.queues.values():
         queue.lease()  # it is declared
     return flows
@@ -29,7 +31,9 @@ def flows(connect: Connect) -> Flows:
 
 def fanned(flows: Flows, *names: str, **options: Any) -> None:
     assert flows.flow.start(b"order", id="o", headers={"lang": "en"}).added
-    assert flows.done("pick", FanOut([NewJob(b"x", id=name) for name in names], stage="pack", **options))
+    assert flows.done(
+        "pick", FanOut([NewJob(b"x", id=name) for name in names], stage="pack", **options)
+    )
 
 
 def test_each_stage_keeps_its_job(flows: Flows, client: redis.Redis) -> None:
@@ -44,7 +48,11 @@ def test_each_stage_keeps_its_job(flows: Flows, client: redis.Redis) -> None:
     for stage in ("pick", "bill", "send"):
         queue = flows.queues[stage]
         state = queue.find("o")
-        assert (state.state, state.job.payload, state.job.headers["lang"]) == ("completed", b"order", "en"), stage
+        assert (state.state, state.job.payload, state.job.headers["lang"]) == (
+            "completed",
+            b"order",
+            "en",
+        ), stage
         assert (state.job.attempt, state.children) == (2 if stage == "pick" else 1, None)
         assert "headrace-children" not in state.job.headers
         assert state.enqueued_at <= state.ended

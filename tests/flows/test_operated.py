@@ -56,7 +56,9 @@ def test_repair_finds_nothing_to_mend_in_what_is_blocked(flows: Flows, client: r
 
 
 @pytest.mark.parametrize("lost", ["waiting", "blocked"])
-def test_a_flow_is_told_of_a_job_that_repair_finds_gone(flows: Flows, client: redis.Redis, lost: str) -> None:
+def test_a_flow_is_told_of_a_job_that_repair_finds_gone(
+    flows: Flows, client: redis.Redis, lost: str
+) -> None:
     if lost == "blocked":
         name = blocked(flows)
         client.hdel(part("pick", "blocked"), name)
@@ -115,9 +117,11 @@ def test_a_stage_may_have_a_rate_and_no_other_handler() -> None:
         other.flow(flow)
 
 
-def told(client: redis.Redis, flows: Flows, act: Callable[[], object]) -> list[tuple[str, str, list[str]]]:
-    """Return the messages about the stages during *act* as (stage, kind, ids). For ended leases they are `control` and
-    entries.
+def told(
+    client: redis.Redis, flows: Flows, act: Callable[[], object]
+) -> list[tuple[str, str, list[str]]]:
+    """Return the messages about the stages during *act* as (stage, kind, ids). For ended leases
+    they are `control` and entries.
     """
     for queue in flows.queues.values():
         queue._run(event_ops.listen(queue.ops))
@@ -145,12 +149,16 @@ def test_what_happens_to_the_jobs_of_a_flow_is_told(flows: Flows, client: redis.
         client.pubsub_numsub(queue.ops.keys.channel("added"))
     with ExitStack() as stack:
         for queue in flows.queues.values():
-            names = [queue.ops.keys.channel(kind) for kind in ("added", "completed", "cancelled", "dead")]
+            names = [
+                queue.ops.keys.channel(kind) for kind in ("added", "completed", "cancelled", "dead")
+            ]
             stack.enter_context(client.pubsub()).subscribe(*names)
         assert told(client, flows, lambda: flow.start(b"x", id="o")) == [("pick", "added", ["o"])]
         (pick,) = flows.lease("pick")
         fan = FanOut([NewJob(b"a", id="a"), NewJob(b"b", id="b")], stage="pack")
-        assert told(client, flows, lambda: flow.complete(pick, fan)) == [("pack", "added", ["o/1/a", "o/1/b"])]
+        assert told(client, flows, lambda: flow.complete(pick, fan)) == [
+            ("pack", "added", ["o/1/a", "o/1/b"])
+        ]
         first, second = flows.lease("pack", 2)
         assert told(client, flows, lambda: flow.complete(first)) == [
             ("pack", "completed", ["o/1/a"]), ("weigh", "added", ["o/1/a"]),

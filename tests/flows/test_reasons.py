@@ -46,7 +46,9 @@ def lose(client: redis.Redis, what: str) -> list[str]:
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_a_join_takes_from_the_waiting_job_what_the_run_lost(flows: Flows, client: redis.Redis, lost: str) -> None:
+def test_a_join_takes_from_the_waiting_job_what_the_run_lost(
+    flows: Flows, client: redis.Redis, lost: str
+) -> None:
     waits(flows)
     lose(client, lost)
     for stage in ("pack", "weigh"):
@@ -64,7 +66,8 @@ def test_a_join_takes_from_the_waiting_job_what_the_run_lost(flows: Flows, clien
 def test_a_job_of_which_a_part_is_lost_is_a_dead_letter_that_says_so(
     flows: Flows, client: redis.Redis, lost: str, way: str
 ) -> None:
-    """The letter is in the stage that the job could not enter, and can be redriven. The counts add up."""
+    """The letter is in the stage that the job could not enter, and can be redriven. The counts add
+    up."""
     if way == "join":
         waits(flows)
         client.hset(part("pick", "blocked"), "o", b"\xc1")
@@ -92,7 +95,9 @@ def test_a_job_of_which_a_part_is_lost_is_a_dead_letter_that_says_so(
     assert flows.now() == {}
 
 
-def test_a_child_that_has_passed_a_stage_does_not_end_because_it_was_lost(flows: Flows, client: redis.Redis) -> None:
+def test_a_child_that_has_passed_a_stage_does_not_end_because_it_was_lost(
+    flows: Flows, client: redis.Redis
+) -> None:
     flows.stage("line", next="send", children="pick")
     flows.flow.start(b"order", id="o", stage="line")
     assert flows.done("line", FanOut([NewJob(b"c", id="c")]))
@@ -125,14 +130,18 @@ def die(flows: Flows, stage: str, way: str, reason: str = "why") -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dead_limit", [10, 0])
-def test_a_run_whose_job_died_says_why(connect: Connect, way: str, dead_limit: int, client: redis.Redis) -> None:
+def test_a_run_whose_job_died_says_why(
+    connect: Connect, way: str, dead_limit: int, client: redis.Redis
+) -> None:
     """This holds without dead letters, and after they were purged."""
     flows = shop(Flows(connect, dead_limit=dead_limit))
     flows.flow.start(b"order", id="o")
     queue = flows.queues["pick"] = connect("shop/pick", dead_limit=dead_limit)
     die(flows, "pick", way)
     queue.admin.purge_dead()
-    expected = "no attempts left: its workers died, or let its leases expire" if way == "lease" else "why"
+    expected = (
+        "no attempts left: its workers died, or let its leases expire" if way == "lease" else "why"
+    )
     for _ in range(2):
         state = flows.flow.state("o")
         assert (state.state, state.reason) == ("failed", expected)
@@ -184,9 +193,15 @@ def test_what_was_cancelled_says_by_what(flows: Flows) -> None:
     assert flows.queues["pack"].cancel("o/1/a")
     states = {name: flows.flow.state(f"o/1/{name}") for name in "abc"}
     assert {state.state for state in states.values()} == {"cancelled"}
-    assert states["a"].reason == "its job was removed from its queue: cancelled, purged or deleted there"
+    assert (
+        states["a"].reason
+        == "its job was removed from its queue: cancelled, purged or deleted there"
+    )
     assert states["b"].reason == states["c"].reason == "another child of its parent failed"
-    assert flows.flow.state("o").reason == f"3 of 3 children failed, the first o/1/a: {states['a'].reason}"
+    assert (
+        flows.flow.state("o").reason
+        == f"3 of 3 children failed, the first o/1/a: {states['a'].reason}"
+    )
     flows.flow.start(b"order", id="p")
     assert flows.done("pick", FanOut([NewJob(b"1", id="a")], stage="pack"))
     assert flows.flow.cancel("p")
@@ -202,7 +217,9 @@ def test_a_repair_leaves_a_reason_that_nobody_has_seen(flows: Flows) -> None:
 
 
 @pytest.mark.parametrize("lost", ["purged", "redriven late"])
-def test_a_job_that_goes_on_leaves_its_attempts_behind(connect: Connect, client: redis.Redis, lost: str) -> None:
+def test_a_job_that_goes_on_leaves_its_attempts_behind(
+    connect: Connect, client: redis.Redis, lost: str
+) -> None:
     """They belonged to another stage."""
     flows = shop(Flows(connect))
     pick = flows.queues["pick"] = connect("shop/pick", history=10, tracebacks=True)
@@ -220,7 +237,9 @@ def test_a_job_that_goes_on_leaves_its_attempts_behind(connect: Connect, client:
     assert (state.reason, state.traceback, state.attempts) == (None, None, ())
 
 
-def test_a_job_that_was_redriven_late_and_completed_outside_goes_on(flows: Flows, client: redis.Redis) -> None:
+def test_a_job_that_was_redriven_late_and_completed_outside_goes_on(
+    flows: Flows, client: redis.Redis
+) -> None:
     flows.flow.start(b"order", id="o")
     die(flows, "pick", "dead_letter")
     client.delete(RUN + "o")

@@ -1,4 +1,5 @@
-"""Dead letters of flows that are redriven by hand. A name that comes again is another job than before."""
+"""Dead letters of flows that are redriven by hand. A name that comes again is another job than
+before."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def bury(flows: Flows, *names: str, stage: str = "pack") -> None:
 
 
 def twice(flows: Flows, failed: str) -> None:
-    """Redrive a dead parent that now waits for `z` and `y`, and no longer for `x`, which is dead."""
+    """Redrive a dead parent that now waits for `z` and `y`, and no longer for `x`, which is
+    dead."""
     fanned(flows, "x", failed=failed)
     bury(flows, "x")
     assert flows.flow.state("o").state == "failed"
@@ -95,7 +97,9 @@ def test_no_join_fires_while_a_child_that_nobody_has_seen_redriven_runs(flows: F
     assert flows.now() == {"bill": {"waiting": 1}}
 
 
-def test_a_child_that_dies_again_before_anybody_saw_it_redriven_has_failed_once(flows: Flows) -> None:
+def test_a_child_that_dies_again_before_anybody_saw_it_redriven_has_failed_once(
+    flows: Flows,
+) -> None:
     fanned(flows, "x", "y")
     x, y = flows.lease("pack", 2)
     x.dead_letter("why")
@@ -133,7 +137,9 @@ def test_an_id_is_taken_while_a_job_of_its_run_goes_on(flows: Flows, client: red
     assert flows.flow.start(b"order", id="o").added
 
 
-def test_what_is_known_of_a_run_is_kept_while_a_job_of_it_goes_on(flows: Flows, client: redis.Redis) -> None:
+def test_what_is_known_of_a_run_is_kept_while_a_job_of_it_goes_on(
+    flows: Flows, client: redis.Redis
+) -> None:
     """Otherwise the job would wait for its children for ever."""
     straggler(flows)
     assert flows.flow.cancel("o/1/x/1/a")
@@ -157,7 +163,9 @@ def test_a_run_ends_with_its_last_job(flows: Flows, client: redis.Redis) -> None
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_redriven_job_whose_queue_is_deleted_is_gone_for_its_run_too(flows: Flows, seen: bool) -> None:
+def test_a_redriven_job_whose_queue_is_deleted_is_gone_for_its_run_too(
+    flows: Flows, seen: bool
+) -> None:
     flows.flow.start(b"order", id="o")
     flows.lease("pick")[0].dead_letter("why")
     assert flows.flow.state("o").state == "failed"

@@ -35,7 +35,12 @@ def flows(request: Any, newest_connect: Connect) -> Flows:
 def test_a_flow_takes_it_from_stage_to_stage(flows: Flows) -> None:
     """The parent, its children and their results are read in every stage, and after a redrive."""
     name = flows.flow.start(["order"], id="o").id
-    children = [["a"], NewJob(["b"], id="b"), NewJob(["c"], id="c", queue="shop/pick"), NewJob(["d"], "d", delay=LONG)]
+    children = [
+        ["a"],
+        NewJob(["b"], id="b"),
+        NewJob(["c"], id="c", queue="shop/pick"),
+        NewJob(["d"], "d", delay=LONG),
+    ]
     assert flows.done("pick", FanOut(children, stage="pack", result={"n": 3}, failed="continue"))
     assert flows.queues["pick"].find("o").job.payload == ["order"]
     assert payloads(flows.queues["pack"].admin.delayed()) == [["d"]]
@@ -65,7 +70,9 @@ def test_a_flow_takes_it_from_stage_to_stage(flows: Flows) -> None:
     until(lambda: flows.flow.state(name).stage == "send")
     assert flows.done("send", {"sent": True})
     assert flows.flow.result(name, LONG) == {"sent": True}
-    assert {stage: counts.dead for stage, counts in flows.flow.counts().items() if counts.dead} == {}
+    assert {
+        stage: counts.dead for stage, counts in flows.flow.counts().items() if counts.dead
+    } == {}
 
 
 @pytest.mark.parametrize("shards", [1, 3])

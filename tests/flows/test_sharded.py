@@ -1,5 +1,5 @@
-"""Flows whose queues have shards. The general tests of flows run with a run in one shard, and others concern shards
-alone.
+"""Flows whose queues have shards. The general tests of flows run with a run in one shard, and
+others concern shards alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from tests.support.servers import Server
 
 SHARDS = 3
 TABLE = Table.of("shop", SHARDS)
-ASIDE = {  # they look at keys by their names, or use what sharded queues have not, or queues opened without shards
+# they look at keys by their names, or use what sharded queues have not, or queues opened without
+# shards
+ASIDE = {
     "test_a_cancellation_finds_the_job_in_the_stage_that_it_has_come_to",
     "test_a_child_of_a_last_stage_under_a_newer_declaration",
     "test_a_child_that_fails_counts_down",
@@ -49,7 +51,11 @@ ASIDE = {  # they look at keys by their names, or use what sharded queues have n
 
 for module in (test_fans, test_operated, test_redriven, test_stages):
     for name, body in inspect.getmembers(module, inspect.isfunction):
-        if name.startswith("test_") and name not in ASIDE and "flows" in inspect.signature(body).parameters:
+        if (
+            name.startswith("test_")
+            and name not in ASIDE
+            and "flows" in inspect.signature(body).parameters
+        ):
             globals()[name] = body
 
 
@@ -75,7 +81,9 @@ def flows(connect: Connect) -> Flows:
 def test_a_run_is_in_the_shard_of_its_id(flows: Flows) -> None:
     """A run is there with its children, and verbs find it."""
     ids = [f"o{n}" for n in range(30)]
-    assert all(flows.flow.start(b"order", id=one, attributes={"customer": one}).added for one in ids)
+    assert all(
+        flows.flow.start(b"order", id=one, attributes={"customer": one}).added for one in ids
+    )
     assert not any(flows.flow.start(b"order", id=one).added for one in ids)
     jobs = flows.lease("pick", 30)
     assert {lease.job.shard for lease in jobs} == {0, 1, 2}
@@ -161,7 +169,11 @@ def test_a_worker_serves_all_shards(server: Server, kind: str) -> None:
         assert [flow.result(one, timeout=60) for one in ids] == [b"11,22"] * 40
     assert set(done.values()) == {1}
     assert len(done) == 40 * 4
-    assert {name: counts.completed for name, counts in flow.counts().items()} == {"pick": 40, "pack": 80, "bill": 40}
+    assert {name: counts.completed for name, counts in flow.counts().items()} == {
+        "pick": 40,
+        "pack": 80,
+        "bill": 40,
+    }
     flow.close()
 
 
@@ -194,7 +206,9 @@ def test_the_number_of_shards_changes_under_runs(flows: Flows, more: int) -> Non
     assert flows.queues["pick"].admin.reshard(more).shards == more
     assert not any(flows.flow.start(b"again", id=one).added for one in old)
     new = [f"n{n}" for n in range(12)]
-    assert all(flows.flow.start(b"order", id=one, attributes={"customer": "ada"}).added for one in new)
+    assert all(
+        flows.flow.start(b"order", id=one, attributes={"customer": "ada"}).added for one in new
+    )
     assert [state.id for state in flows.flow.find(customer="ada")] == sorted([*old, *new])
     assert flows.now() == {"pick": {"waiting": 12}, "bill": {"waiting": 12}}
     places = {lease.job.shard for lease in flows.lease("bill", 12)}
@@ -236,9 +250,13 @@ def test_a_shard_stays_while_it_keeps_the_state_of_a_run(flows: Flows, client: r
 def test_a_rate_per_shard_of_a_stage(server: Server) -> None:
     """Each shard admits its part of the jobs of a stage."""
     with pytest.raises(ConfigurationError, match="per_shard=True"):
-        Flow("shop", url=server.url, shards=SHARDS).stage("pick", rate=Rate(6, per=600))(lambda job: job.payload)
+        Flow("shop", url=server.url, shards=SHARDS).stage("pick", rate=Rate(6, per=600))(
+            lambda job: job.payload
+        )
     flow, done = Flow("shop", url=server.url, shards=SHARDS), Counter[int]()
-    flow.stage("pick", rate=Rate(2 * SHARDS, per=600, per_shard=True))(lambda job: done.update([job.shard]))
+    flow.stage("pick", rate=Rate(2 * SHARDS, per=600, per_shard=True))(
+        lambda job: done.update([job.shard])
+    )
     worker = Running("threads", url=server.url)
     worker.worker.flow(flow)
     for n in range(40):

@@ -1,4 +1,5 @@
-"""From stage to stage with results, state, choice, look-up and cancellation. Each happens once for any completer."""
+"""From stage to stage with results, state, choice, look-up and cancellation. Each happens once for
+any completer."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from tests.support.steps import expire
 
 
 def test_a_run_begins_in_the_first_stage(flows: Flows, client: redis.Redis) -> None:
-    receipt = flows.flow.start(b"order", id="o-1", attributes={"customer": "ada", "note": "x"}, headers={"h": "1"})
+    receipt = flows.flow.start(
+        b"order", id="o-1", attributes={"customer": "ada", "note": "x"}, headers={"h": "1"}
+    )
     assert (receipt.id, receipt.added) == ("o-1", True)
     assert flows.now() == {"pick": {"waiting": 1}}
     state = flows.flow.state("o-1")
@@ -136,7 +139,8 @@ def test_a_stale_holder_wins_unless_it_is_fenced(flows: Flows) -> None:
 
 
 def test_a_plain_completion_moves_on_later(flows: Flows) -> None:
-    """A client that knows no flows completes the job. The run goes to the default stage without a result."""
+    """A client that knows no flows completes the job. The run goes to the default stage without a
+    result."""
     name = flows.flow.start(b"order").id
     (lease,) = flows.lease("pick")
     assert lease.complete(b"lost")
@@ -185,7 +189,9 @@ def test_a_plain_job_of_the_same_id_is_not_lost(flows: Flows) -> None:
 def test_runs_are_found_by_their_attributes_while_they_go_on(flows: Flows) -> None:
     for i in range(6):
         tags = ["even" if i % 2 == 0 else "odd", "all"]
-        flows.flow.start(b"%d" % i, id=f"o-{i}", attributes={"customer": f"c{i % 3}", "tag": tags, "note": "n"})
+        flows.flow.start(
+            b"%d" % i, id=f"o-{i}", attributes={"customer": f"c{i % 3}", "tag": tags, "note": "n"}
+        )
     ids = [state.id for state in flows.flow.find(customer="c1")]
     assert ids == ["o-1", "o-4"]
     assert [state.id for state in flows.flow.find(tag="even")] == ["o-0", "o-2", "o-4"]
@@ -259,7 +265,9 @@ def test_a_job_cancelled_or_purged_in_its_queue_cancels_its_run(flows: Flows) ->
 
 
 @pytest.mark.parametrize("how", ["dead_letter", "retry", "lease"])
-def test_a_dead_stage_is_redriven_and_the_run_goes_on(flows: Flows, how: str, client: redis.Redis) -> None:
+def test_a_dead_stage_is_redriven_and_the_run_goes_on(
+    flows: Flows, how: str, client: redis.Redis
+) -> None:
     name = flows.flow.start(b"order", attributes={"customer": "ada"}).id
     flows.done("pick", b"picked")
     key = flows.flow.ops.run(name)
@@ -356,14 +364,19 @@ def test_a_codec_s_payloads_and_results(newest_flows: Flows) -> None:
 
 
 def test_a_handler_reads_the_results_of_children(newest_flows: Flows) -> None:
-    """Results have the codec's types. A result that does not decode raises an error when it is read."""
+    """Results have the codec's types. A result that does not decode raises an error when it is
+    read."""
     flows = Flows(newest_flows.connect, codec=JSONCodec())
     flows.stage("one", next="three", children="two")
     flows.stage("two")
     flows.stage("three")
     flows.flow.start({"a": 1}, id="o")
-    first, second, third = (newest_flows.connect(f"shop/{name}", codec=JSONCodec()) for name in ("one", "two", "three"))
-    assert flows.flow.complete(first.lease(), FanOut([NewJob({"b": n}, id=f"c{n}") for n in range(3)], result=[0]))
+    first, second, third = (
+        newest_flows.connect(f"shop/{name}", codec=JSONCodec()) for name in ("one", "two", "three")
+    )
+    assert flows.flow.complete(
+        first.lease(), FanOut([NewJob({"b": n}, id=f"c{n}") for n in range(3)], result=[0])
+    )
     leases = second.lease_many(3)
     for lease in leases[:2]:
         assert flows.flow.complete(lease, {"was": lease.job.payload})
@@ -411,10 +424,21 @@ def test_a_bad_outcome_is_refused(newest_flows: Flows, case: str) -> None:
 
 def test_bad_arguments_are_refused(newest_flows: Flows) -> None:
     flow = newest_flows.flow
-    for bad in ({"id": "a/b"}, {"id": ""}, {"id": "x" * 201}, {"stage": "nowhere"}, {"attributes": {"a": "b\n"}}):
+    for bad in (
+        {"id": "a/b"},
+        {"id": ""},
+        {"id": "x" * 201},
+        {"stage": "nowhere"},
+        {"attributes": {"a": "b\n"}},
+    ):
         with pytest.raises(ValueError, match=r"id|stage|attribute"):
             flow.start(b"x", **bad)
-    for worse in ({"attributes": {"a": 1}}, {"attributes": [1]}, {"id": 5}, {"attributes": {"a": [None]}}):
+    for worse in (
+        {"attributes": {"a": 1}},
+        {"attributes": [1]},
+        {"id": 5},
+        {"attributes": {"a": [None]}},
+    ):
         with pytest.raises(TypeError):
             flow.start(b"x", **worse)
     with pytest.raises(TypeError, match="lease"):
@@ -467,12 +491,18 @@ def test_it_is_drawn(newest_flows: Flows) -> None:
         "  s1 --> s2\n  s3 --> s4\n  s3 -.-> s0\n"
     )
     drawn = flows.flow.mermaid(counts=True)
-    assert '  s0["pick<br/>leased 1<br/>blocked 1"]\n  s1["pack<br/>waiting 2"]\n  s2["weigh"]\n' in drawn
+    assert (
+        '  s0["pick<br/>leased 1<br/>blocked 1"]\n  s1["pack<br/>waiting 2"]\n  s2["weigh"]\n'
+        in drawn
+    )
 
 
 @pytest.mark.parametrize("how", ["start", "next"])
-def test_a_delayed_job_that_gives_way_keeps_its_releases(flows: Flows, client: redis.Redis, how: str) -> None:
-    """A foreign job has the id of the next one. No record of it stays, and its attempts are its own."""
+def test_a_delayed_job_that_gives_way_keeps_its_releases(
+    flows: Flows, client: redis.Redis, how: str
+) -> None:
+    """A foreign job has the id of the next one. No record of it stays, and its attempts are its
+    own."""
     stage = "pick" if how == "start" else "bill"
     queue = flows.queues[stage]
     queue.enqueue(b"plain", id="o")
@@ -483,7 +513,12 @@ def test_a_delayed_job_that_gives_way_keeps_its_releases(flows: Flows, client: r
     if how == "next":
         assert flows.done("pick")
     plain, ours = flows.lease(stage, 2)
-    assert (plain.job.payload, plain.job.attempt, ours.job.payload, ours.job.attempt) == (b"plain", 2, b"order", 1)
+    assert (plain.job.payload, plain.job.attempt, ours.job.payload, ours.job.attempt) == (
+        b"plain",
+        2,
+        b"order",
+        1,
+    )
     assert plain.complete()
     assert flows.flow.complete(ours, Next(None))
     assert not client.exists(queue.ops.keys.key("released"))

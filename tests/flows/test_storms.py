@@ -1,5 +1,5 @@
-"""Many runs at once with all kinds of ends. Each effect happens once, no job is missing at any step, and every run
-ends.
+"""Many runs at once with all kinds of ends. Each effect happens once, no job is missing at any
+step, and every run ends.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -47,7 +48,10 @@ def test_the_last_two_children_end_together(flows: Flows) -> None:
         flows.flow.start(b"order", id=name)
         flows.done("pick", FanOut([b"a", b"b"], stage="pack"))
         a, b = flows.lease("pack", 2)
-        acts = [lambda lease=lease: flows.flow.complete(lease, Next(None, b"r")) for lease in (a, b, a, b)]
+        acts = [
+            lambda lease=lease: flows.flow.complete(lease, Next(None, b"r"))
+            for lease in (a, b, a, b)
+        ]
         assert sorted(together(*acts)) == [False, False, True, True]
         assert flows.now() == {"bill": {"waiting": 1}}
         assert flows.flow.state(name).children == {"0": b"r", "1": b"r"}
@@ -75,14 +79,17 @@ def test_the_last_two_children_die_together(flows: Flows) -> None:
 
 
 def test_a_parent_and_its_second_run_fan_out_together(flows: Flows) -> None:
-    """A worker that lost its lease and its successor fan out together. Only one of them succeeds."""
+    """A worker that lost its lease and its successor fan out together. Only one of them
+    succeeds."""
     for number in range(ROUNDS):
         flows.flow.start(b"order", id=f"o-{number}")
         (stale,) = flows.lease("pick")
         stale.release()
         (lease,) = flows.lease("pick")
         fan = FanOut([b"a", b"b", b"c"], stage="pack")
-        won = together(lambda: flows.flow.complete(stale, fan), lambda: flows.flow.complete(lease, fan))  # noqa: B023
+        won = together(
+            partial(flows.flow.complete, stale, fan), partial(flows.flow.complete, lease, fan)
+        )
         assert sorted(won) == [False, True]
         assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 3}}
         assert flows.flow.cancel(f"o-{number}")
@@ -116,14 +123,19 @@ class Storm:
 
     def lease(self) -> None:
         stage = self.random.choice(list(self.flows.queues))
-        self.held += [(stage, lease) for lease in self.flows.queues[stage].lease_many(self.random.randint(1, 4))]
+        self.held += [
+            (stage, lease)
+            for lease in self.flows.queues[stage].lease_many(self.random.randint(1, 4))
+        ]
 
     def outcome(self, stage: str, lease: Any) -> Any:
         depth = lease.job.id.count("/") // 2
         if stage == "pick" and depth < 2:
             stages = self.random.choices(["pick", "pack"], k=self.random.randint(0, 3))
             policy = self.random.choice(["fail", "continue", "cancel"])
-            return FanOut([NewJob(b"c", queue=stage) for stage in stages], failed=policy, result=b"f")
+            return FanOut(
+                [NewJob(b"c", queue=stage) for stage in stages], failed=policy, result=b"f"
+            )
         return Next(None, b"r") if self.random.random() < 0.2 else b"r"
 
     def take(self, of: list[tuple[str, Any]]) -> tuple[str, Any] | None:
@@ -177,7 +189,11 @@ class Storm:
             self.look()
             for queue in self.flows.queues.values():
                 queue.admin.redrive()
-            leases = [(name, lease) for name, q in self.flows.queues.items() for lease in q.lease_many(100)]
+            leases = [
+                (name, lease)
+                for name, q in self.flows.queues.items()
+                for lease in q.lease_many(100)
+            ]
             for stage, lease in leases:
                 self.flows.flow.complete(lease, self.outcome(stage, lease))
             self.flows.flow.state("o-0")

@@ -1,4 +1,5 @@
-"""Node for the tests. Its interpreter and npm come from a wheel, and the client library once from npm's registry."""
+"""Node for the tests. Its interpreter and npm come from a wheel, and the client library once from
+npm's registry."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def tools() -> tuple[Path, list[str]] | None:
 
 
 def installed(npm: Sequence[str], folder: Path) -> Path:
-    """Return the `node_modules` of package-lock.json in *folder*. The first caller installs them."""
+    """Return the `node_modules` of package-lock.json in *folder*. The first caller installs
+    them."""
     files = [HERE / name for name in ("package.json", "package-lock.json", ".npmrc")]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     place = folder / digest
@@ -53,11 +55,25 @@ def installed(npm: Sequence[str], folder: Path) -> Path:
             place.mkdir()
             for file in files:
                 shutil.copy(file, place)
-            environment = os.environ | {"PATH": f"{Path(npm[0]).parent}{os.pathsep}{os.environ['PATH']}"}
-            command = [*npm, "ci", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+            environment = os.environ | {
+                "PATH": f"{Path(npm[0]).parent}{os.pathsep}{os.environ['PATH']}"
+            }
+            command = [
+                *npm,
+                "ci",
+                "--ignore-scripts",
+                "--fetch-retries=1",
+                "--fetch-retry-mintimeout=1000",
+            ]
             try:
                 subprocess.run(
-                    command, cwd=place, env=environment, check=True, capture_output=True, text=True, timeout=PATIENCE
+                    command,
+                    cwd=place,
+                    env=environment,
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE,
                 )
             except (subprocess.SubprocessError, OSError) as error:
                 lines = str(getattr(error, "stderr", "") or error).splitlines()
@@ -90,11 +106,23 @@ class Node:
         return out.decode()
 
     def agent(
-        self, server: Server | None = None, queue: str = "q", *, port: int | None = None, **settings: Any
+        self,
+        server: Server | None = None,
+        queue: str = "q",
+        *,
+        port: int | None = None,
+        **settings: Any,
     ) -> Agent:
         """Start an agent on a server or on a loopback port."""
-        socket = {"path": server.path} if server is not None else {"host": "127.0.0.1", "port": port}
-        orders = {"protocol": str(self.protocol), "socket": socket, "queue": queue, "settings": settings}
+        socket = (
+            {"path": server.path} if server is not None else {"host": "127.0.0.1", "port": port}
+        )
+        orders = {
+            "protocol": str(self.protocol),
+            "socket": socket,
+            "queue": queue,
+            "settings": settings,
+        }
         return Agent(self.command("agent.js", json.dumps(orders)), stderr=None)
 
 
@@ -102,7 +130,8 @@ class Agent(Started):
     """A Node process with a queue, which reads and writes lines."""
 
     def __call__(self, method: str, *args: Any) -> Any:
-        """Call a method of the queue and return its answer. Raises `AssertionError` with the method's error."""
+        """Call a method of the queue and return its answer. Raises `AssertionError` with the
+        method's error."""
         self.tell(method, *args)
         return self.answer()
 
@@ -143,7 +172,9 @@ def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
     for program in (*HERE.glob("*.js"), CLIENT / "headrace.js", HERE / "package.json"):
         shutil.copy(program, folder)
     protocol = folder / "headrace.json"
-    protocol.write_bytes(subprocess.check_output([sys.executable, "-m", "headrace", "protocol"], timeout=PATIENCE))
+    protocol.write_bytes(
+        subprocess.check_output([sys.executable, "-m", "headrace", "protocol"], timeout=PATIENCE)
+    )
     return Node(binary, npm, folder, protocol)
 
 

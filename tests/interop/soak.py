@@ -1,4 +1,5 @@
-"""The soak. Producers and workers in two languages share a queue, and some fail on purpose. Their logs are judged.
+"""The soak. Producers and workers in two languages share a queue, and some fail on purpose. Their
+logs are judged.
 
     python -m tests.interop.soak '{"role": …}'
 
@@ -76,7 +77,9 @@ class Actor:
                 if self.dice.random() < 0.1 and part:
                     part.append(part[0])
                 n += 1
-            for receipt in queue.enqueue_many([NewJob(f"{self.who} {name}", id=name) for name in part]):
+            for receipt in queue.enqueue_many(
+                [NewJob(f"{self.who} {name}", id=name) for name in part]
+            ):
                 self.write("add", self.who, receipt.id, int(receipt.added))
             time.sleep(0.015 * self.dice.random())
 
@@ -122,7 +125,8 @@ class Actor:
 
 
 def lines(log: Path, kind: str) -> list[list[Any]]:
-    """Return the lines of a kind in order. A line that was cut short by its writer's death is left out."""
+    """Return the lines of a kind in order. A line that was cut short by its writer's death is left
+    out."""
     text = log.read_text("utf-8") if log.exists() else ""
     rows = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
     return [row[1:] for row in rows if row and row[0] == kind]

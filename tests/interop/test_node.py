@@ -1,4 +1,5 @@
-"""A client in another language beside Python's. Each takes the other's jobs, and every promise holds for both."""
+"""A client in another language beside Python's. Each takes the other's jobs, and every promise
+holds for both."""
 
 from __future__ import annotations
 
@@ -38,17 +39,25 @@ def run(queue: Queue, op: Any) -> Any:
     return queue._executor.run(op)
 
 
-# -- producing ------------------------------------------------------------------------------------------
+# -- producing -------------------------------------------------------------------------------------
 
 
 def test_what_node_enqueues_python_leases(agents: Agents, server: Server) -> None:
     node = agents(server)
     with Queue("q", url=server.url) as queue:
-        jobs = ["plain", {"payload": "named", "id": "å/1", "headers": {"traceparent": "00-1-2-01", "x": "ü"}}]
+        jobs = [
+            "plain",
+            {"payload": "named", "id": "å/1", "headers": {"traceparent": "00-1-2-01", "x": "ü"}},
+        ]
         first, second = node("enqueue", jobs)
         assert (second["id"], first["added"], second["added"]) == ("å/1", True, True)
         plain, named = (lease.job for lease in queue.lease_many(2))
-        assert (plain.id, plain.payload, plain.headers, plain.attempt) == (first["id"], b"plain", {}, 1)
+        assert (plain.id, plain.payload, plain.headers, plain.attempt) == (
+            first["id"],
+            b"plain",
+            {},
+            1,
+        )
         assert (named.id, named.payload, named.attempt) == ("å/1", b"named", 1)
         assert named.headers == {"traceparent": "00-1-2-01", "x": "ü"}
 
@@ -102,7 +111,12 @@ def test_node_signals_a_run_of_python(agent: Agent, python: Queue) -> None:
     with pytest.raises(RunSuspended):
         job.wait_for("approved", 60)
     charge, scan, wait = agent("steps", "a")
-    assert (charge["name"], charge["kind"], charge["attempt"], charge["value"]) == ("charge", "step", 1, {"paid": 7})
+    assert (charge["name"], charge["kind"], charge["attempt"], charge["value"]) == (
+        "charge",
+        "step",
+        1,
+        {"paid": 7},
+    )
     assert (scan["value"], wait["kind"], wait["ended"], wait["value"]) == ("raw", "wait", 0, None)
     assert wait["due"] - wait["began"] == 60_000
     assert agent("signal", "a", "approved", {"by": "ada"}) == "woke"
@@ -148,14 +162,20 @@ def test_two_producers_of_the_same_ids(agents: Agents, newest: Server, python: Q
 def test_delays(agent: Agent, python: Queue) -> None:
     later, moment = 60_000, {"at": 4_000_000_000_000}
     agent("enqueue", [{"payload": "a", "id": "a", "delay": later}, {"payload": "b", "delay": 1}])
-    agent("enqueue", [{"payload": "c", "id": "c", "delay": moment}, {"payload": "d", "id": "d", "delay": {"at": 1}}])
+    agent(
+        "enqueue",
+        [
+            {"payload": "c", "id": "c", "delay": moment},
+            {"payload": "d", "id": "d", "delay": {"at": 1}},
+        ],
+    )
     due = {state.job.id: state.due for state in python.admin.delayed()}
     assert due["c"] == 4e9
     assert 4e9 > (due["a"] or 0) > 1e9
     assert {python.lease(block=20).job.payload for _ in range(2)} == {b"b", b"d"}  # type: ignore[union-attr]
 
 
-# -- settling -------------------------------------------------------------------------------------------
+# -- settling --------------------------------------------------------------------------------------
 
 
 def test_release_and_retry_cross_the_border(agent: Agent, python: Queue) -> None:
@@ -168,7 +188,10 @@ def test_release_and_retry_cross_the_border(agent: Agent, python: Queue) -> None
     assert (lease.job.id, lease.job.attempt, lease.token) == ("a", 1, 2)  # the front; nothing spent
     assert lease.retry(reason="later")
     second, first = agent("lease", "w", 10, {"ttl": 70_000})["jobs"]
-    assert [(job["id"], job["attempt"], job["token"]) for job in (second, first)] == [("b", 1, 1), ("a", 2, 3)]
+    assert [(job["id"], job["attempt"], job["token"]) for job in (second, first)] == [
+        ("b", 1, 1),
+        ("a", 2, 3),
+    ]
     assert agent("retry", [first], {"delay": 60_000, "reason": "no"}) == [True]
     assert agent("deadLetter", [second], "never") == [True]
     state = python.find("a")
@@ -190,7 +213,9 @@ def test_attempts_end_in_whatever_language(agents: Agents, newest: Server) -> No
             lease = queue.lease()
             assert (lease is None) == (attempt == 3)
             assert lease is None or lease.retry(reason="python")
-        assert [(state.reason, state.job.attempt) for state in queue.admin.dead()] == [("node 3", 3)]
+        assert [(state.reason, state.job.attempt) for state in queue.admin.dead()] == [
+            ("node 3", 3)
+        ]
 
 
 def test_a_stale_holder_settles_nothing(agent: Agent, python: Queue) -> None:
@@ -222,10 +247,12 @@ def test_a_renewed_lease_lasts(agents: Agents, newest: Server) -> None:
         assert node("renew", [job]) == [False]
 
 
-# -- the dead -------------------------------------------------------------------------------------------
+# -- the dead --------------------------------------------------------------------------------------
 
 
-def test_python_takes_over_from_a_node_that_died(agent: Agent, newest: Server, python: Queue) -> None:
+def test_python_takes_over_from_a_node_that_died(
+    agent: Agent, newest: Server, python: Queue
+) -> None:
     python.enqueue_many([NewJob(b"1", id="a"), NewJob(b"2", id="b")])
     assert agent("beat", "node.1", 1000, {"register": True})
     assert len(agent("lease", "node.1", 10)["jobs"]) == 2
@@ -271,7 +298,10 @@ def test_what_a_blocked_read_brought_is_for_whoever_comes(agent: Agent, python: 
     agent.tell("waited", 60_000)
     until(
         lambda: (
-            python._executor.connections.send([b"*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n"])[0].find(b"cmd=xreadgroup") > 0
+            python._executor.connections.send([b"*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n"])[0].find(
+                b"cmd=xreadgroup"
+            )
+            > 0
         )
     )
     python.enqueue(b"1")
@@ -290,10 +320,13 @@ def test_leaving_gives_everything_back(agent: Agent, python: Queue, admin: redis
     agent("leave", "node.1")
     assert python.admin.workers() == []
     assert {row["name"] for row in admin.xinfo_consumers(PREFIX + "jobs", "workers")} == {"parked"}  # type: ignore[union-attr]
-    assert [(lease.job.payload, lease.job.attempt) for lease in python.lease_many(2)] == [(b"1", 1), (b"2", 1)]
+    assert [(lease.job.payload, lease.job.attempt) for lease in python.lease_many(2)] == [
+        (b"1", 1),
+        (b"2", 1),
+    ]
 
 
-# -- calls ----------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -308,7 +341,9 @@ def load(admin: redis.Redis, *names: str) -> None:
         admin.script_load(script(name).source)
 
 
-def test_a_call_whose_reply_was_lost_acts_once(agents: Agents, proxy: Proxy, python: Queue, admin: redis.Redis) -> None:
+def test_a_call_whose_reply_was_lost_acts_once(
+    agents: Agents, proxy: Proxy, python: Queue, admin: redis.Redis
+) -> None:
     node = agents(port=proxy.port)
     load(admin, "enqueue", "lease", "complete", "release")
     node("beat", "w", 60_000, {"register": True})
@@ -331,14 +366,21 @@ def test_a_call_whose_reply_was_lost_acts_once(agents: Agents, proxy: Proxy, pyt
     assert (counts.waiting, counts.parked, counts.completed, counts.enqueued) == (1, 1, 1, 3)
 
 
-def test_a_request_that_did_not_arrive_is_sent_again(agents: Agents, proxy: Proxy, python: Queue) -> None:
+def test_a_request_that_did_not_arrive_is_sent_again(
+    agents: Agents, proxy: Proxy, python: Queue
+) -> None:
     node = agents(port=proxy.port)
     node("enqueue", ["0"])
     for at in (0, 1, 50):
         proxy.cut("requests", at)
         node("enqueue", [f"after {at}"])
         assert proxy.fired
-    assert [lease.job.payload for lease in python.lease_many(9)] == [b"0", b"after 0", b"after 1", b"after 50"]
+    assert [lease.job.payload for lease in python.lease_many(9)] == [
+        b"0",
+        b"after 0",
+        b"after 1",
+        b"after 50",
+    ]
 
 
 def test_what_cannot_heal_is_told_at_once(agent: Agent, admin: redis.Redis) -> None:
@@ -347,11 +389,14 @@ def test_what_cannot_heal_is_told_at_once(agent: Agent, admin: redis.Redis) -> N
         agent("enqueue", ["1"])
 
 
-# -- a worker, and the pages that describe it -----------------------------------------------------------
+# -- a worker, and the pages that describe it ------------------------------------------------------
 
 
 def test_the_worker_of_the_documentation(node: Node, newest: Server, admin: redis.Redis) -> None:
-    with Queue("emails", url=newest.url) as queue, Started(node.command("example.js", newest.path)) as process:
+    with (
+        Queue("emails", url=newest.url) as queue,
+        Started(node.command("example.js", newest.path)) as process,
+    ):
         queue.enqueue(b"ada@example.org", id="welcome-ada", headers={"language": "en"})
         queue.enqueue(b"bob@example.org", headers={"language": "de"}, delay=0.01)
         until(lambda: queue.counts().completed == 2)
@@ -364,7 +409,10 @@ def test_the_worker_of_the_documentation(node: Node, newest: Server, admin: redi
             "welcome-ada 1 ada@example.org en",
         ]
         assert queue.admin.workers() == []
-        keys = {key.removeprefix("headrace:{emails}:emails:").partition(":")[0] for key in admin.scan_iter()}
+        keys = {
+            key.removeprefix("headrace:{emails}:emails:").partition(":")[0]
+            for key in admin.scan_iter()
+        }
         assert keys == {"jobs", "wake", "stats", "lane"}
         assert admin.xlen("headrace:{emails}:emails:jobs") == 0
 
@@ -403,13 +451,18 @@ def test_the_page_has_the_program_that_is_run() -> None:
 def test_the_producers_page(node: Node, newest: Server, admin: redis.Redis, python: Queue) -> None:
     """The page's command lines are run word by word."""
     page = (HOW_TO / "produce-from-another-language.md").read_text("utf-8")
-    lines = re.sub(r"\\\n", " ", page).replace("'headrace:{emails}:emails'", "headrace:{emails}:emails")
+    lines = re.sub(r"\\\n", " ", page).replace(
+        "'headrace:{emails}:emails'", "headrace:{emails}:emails"
+    )
     added = re.findall(r"^redis-cli XADD (.*)$", lines, re.MULTILINE)
     assert admin.execute_command("XADD", *shlex.split(added[0]))
     (line,) = re.findall(r"^redis-cli --eval enqueue.lua (.*)$", lines, re.MULTILINE)
     words = shlex.split(line.replace("$Q", "headrace:{emails}:emails"))
     comma = words.index(",")
-    reply = [admin.eval(script("enqueue").source, comma, *words[:comma], *words[comma + 1 :]) for _ in range(2)]
+    reply = [
+        admin.eval(script("enqueue").source, comma, *words[:comma], *words[comma + 1 :])
+        for _ in range(2)
+    ]
     assert reply == [["welcome-ada", 1], ["welcome-ada", 0]]
     (block,) = re.findall(r"^```js\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     example = (node.folder / "example.js").read_text("utf-8").partition("const emails")[0]

@@ -1,4 +1,5 @@
-"""Features of Python's client that the client in JavaScript lacks. It refuses such queues and jobs."""
+"""Features of Python's client that the client in JavaScript lacks. It refuses such queues and
+jobs."""
 
 from __future__ import annotations
 
@@ -38,37 +39,52 @@ def declare(server: Server, **options: Any) -> None:
 
 
 def declared(queue: Queue) -> None:
-    """Wait until the server has the declaration, because a producer's first job goes out before it."""
+    """Wait until the server has the declaration, because a producer's first job goes out before
+    it."""
     until(lambda: queue._executor.run(view_ops.about(queue.ops)).declared)
 
 
 @pytest.mark.parametrize("what", WORKERS)
-def test_a_worker_takes_no_job_of_such_a_queue(agent: Agent, newest: Server, python: Queue, what: str) -> None:
+def test_a_worker_takes_no_job_of_such_a_queue(
+    agent: Agent, newest: Server, python: Queue, what: str
+) -> None:
     declare(newest, **WORKERS[what])
     python.enqueue(b"1", key="k")
-    with pytest.raises(AssertionError, match=f"NotKept: queue q has {what.strip()}.*: use a worker in Python"):
+    with pytest.raises(
+        AssertionError, match=f"NotKept: queue q has {what.strip()}.*: use a worker in Python"
+    ):
         agent("lease", "w", 1, {"ttl": 70_000})
     assert (python.counts().waiting, python.counts().leased) == (1, 0)
 
 
-@pytest.mark.parametrize("terms", [{"fair": "tenant"}, {"limits": Limit(1, key="tenant")}], ids=["fair", "limits"])
-def test_terms_between_two_checks_are_not_kept(agent: Agent, python: Queue, terms: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "terms", [{"fair": "tenant"}, {"limits": Limit(1, key="tenant")}], ids=["fair", "limits"]
+)
+def test_terms_between_two_checks_are_not_kept(
+    agent: Agent, python: Queue, terms: dict[str, Any]
+) -> None:
     """The server knows them already."""
     assert agent("lease", "w", 1, {"ttl": 70_000})["jobs"] == []
     agent("trust", "worker")
     python.admin.redeclare(**terms)
     python.enqueue(b"1", headers={"tenant": "a"})
-    with pytest.raises(AssertionError, match=r"NotKept: queue q has fair= or limits=.*: use a worker in Python"):
+    with pytest.raises(
+        AssertionError, match=r"NotKept: queue q has fair= or limits=.*: use a worker in Python"
+    ):
         agent("lease", "w", 1, {"ttl": 70_000})
     assert (python.counts().waiting, python.counts().leased) == (1, 0)
 
 
 @pytest.mark.parametrize("what", PRODUCERS)
-def test_a_producer_adds_nothing_to_such_a_queue(agent: Agent, newest: Server, python: Queue, what: str) -> None:
+def test_a_producer_adds_nothing_to_such_a_queue(
+    agent: Agent, newest: Server, python: Queue, what: str
+) -> None:
     with Queue("q", url=newest.url, **PRODUCERS[what]) as queue:
         queue.enqueue(b"1")
         declared(queue)
-    with pytest.raises(AssertionError, match=f"NotKept: queue q has {what}.*: use a producer in Python"):
+    with pytest.raises(
+        AssertionError, match=f"NotKept: queue q has {what}.*: use a producer in Python"
+    ):
         agent("enqueue", ["2"])
     assert python.counts().waiting == 1
 
@@ -131,7 +147,9 @@ def test_a_job_of_a_flow_goes_back(agents: Agents, newest: Server) -> None:
 
 def test_calls_refuse_what_only_python_has(agent: Agent, python: Queue) -> None:
     for job in ({"priority": 1}, {"key": "k"}, {"if_exists": "replace"}, {"then": []}):
-        with pytest.raises(AssertionError, match=rf"NotKept: enqueue: this client has no {next(iter(job))}"):
+        with pytest.raises(
+            AssertionError, match=rf"NotKept: enqueue: this client has no {next(iter(job))}"
+        ):
             agent("enqueue", ["fine", {"payload": "x", **job}])
     with pytest.raises(AssertionError, match=r"TypeError: payload object: give a string"):
         agent("enqueue", [{"payload": {"to": "ada"}}])
@@ -177,8 +195,11 @@ await redis.close();
     [("checking", "ordered=True"), ("checking", "fair="), ("trusting", "fair=")],
     ids=["ordered", "fair", "fair-between-checks"],
 )
-def test_a_running_worker_finishes_and_leaves(node: Node, newest: Server, python: Queue, how: str, what: str) -> None:
-    """The queue gets a feature that the client refuses. The running job completes, and no other begins."""
+def test_a_running_worker_finishes_and_leaves(
+    node: Node, newest: Server, python: Queue, how: str, what: str
+) -> None:
+    """The queue gets a feature that the client refuses. The running job completes, and no other
+    begins."""
     (node.folder / "leaves.js").write_text(WORKER)
     with Queue("marks", url=newest.url) as marks:
         command = node.command("leaves.js", newest.path, how)
@@ -194,5 +215,10 @@ def test_a_running_worker_finishes_and_leaves(node: Node, newest: Server, python
         assert out.decode().startswith(f"NotKept: queue q has {what}"), err
         assert marks.counts().waiting == 1
         counts = python.counts()
-        assert (counts.completed, counts.waiting + counts.parked, counts.leased, counts.lost) == (1, 1, 0, 0)
+        assert (counts.completed, counts.waiting + counts.parked, counts.leased, counts.lost) == (
+            1,
+            1,
+            0,
+            0,
+        )
         assert python.admin.workers() == []

@@ -1,4 +1,5 @@
-"""The client as a package. It is packed, installed beside its dependency, and tested there by its own tests."""
+"""The client as a package. It is packed, installed beside its dependency, and tested there by its
+own tests."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def test_it_is_of_this_version_and_needs_what_the_tests_lock() -> None:
     assert package["dependencies"] == said(HERE / "package.json")["dependencies"]
 
 
-def test_its_own_tests_pass_where_it_is_installed(node: Node, newest: Server, tmp_path: Path) -> None:
+def test_its_own_tests_pass_where_it_is_installed(
+    node: Node, newest: Server, tmp_path: Path
+) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{node.binary.parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "HEADRACE_SOCKET": newest.path}
     source = shutil.copytree(CLIENT, tmp_path / "source")
@@ -40,7 +43,8 @@ def test_its_own_tests_pass_where_it_is_installed(node: Node, newest: Server, tm
         (place / one.name).symlink_to(one.resolve())
     with tarfile.open(source / packed) as archive:
         assert sorted(archive.getnames()) == [
-            f"package/{name}" for name in ("README.md", "headrace.js", "headrace.json", "package.json")
+            f"package/{name}"
+            for name in ("README.md", "headrace.js", "headrace.json", "package.json")
         ]
         for one in archive.getmembers():
             assert one.isfile(), one.name

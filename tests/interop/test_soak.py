@@ -1,5 +1,5 @@
-"""Two languages on one queue with crashes, stalls and double completions. Each job completes once, and no key is
-left.
+"""Two languages on one queue with crashes, stalls and double completions. Each job completes once,
+and no key is left.
 
 SOAK_SEED=7 SOAK_JOBS=20000 pytest tests/interop/test_soak.py -n 0 -s
 
@@ -142,7 +142,9 @@ def test_soak(node: Node, newest: Server, tmp_path: Path) -> None:
 def judge(run: Soak, queue: Queue, server: Server) -> str:
     """Judge the logs. The queue's own counts must agree."""
     added = Counter(name for _, name, yes in lines(run.log, "add") if yes == "1")
-    refused = Counter(who.rstrip("0123456789") for who, _, yes in lines(run.log, "add") if yes == "0")
+    refused = Counter(
+        who.rstrip("0123456789") for who, _, yes in lines(run.log, "add") if yes == "0"
+    )
     ends = lines(run.log, "end")
     won = Counter(name for _, name, verdict in ends if verdict == "1")
     late = sum(verdict == "0" for _, _, verdict in ends)
@@ -162,7 +164,9 @@ def judge(run: Soak, queue: Queue, server: Server) -> str:
     assert {key.partition(" ")[0] for key in run.died} == {"node", "python"}, story
     tokens = Counter((name, token) for _, name, token in lines(run.log, "run"))
     again = {name for (name, _) in tokens if name in won and added[name] == 1}
-    assert all(times == 1 for (name, _), times in tokens.items() if name in again), "a token was handed out twice"
+    assert all(times == 1 for (name, _), times in tokens.items() if name in again), (
+        "a token was handed out twice"
+    )
 
     with redis.Redis(unix_socket_path=server.path, decode_responses=True) as client:
         keys = {key.removeprefix(PREFIX) for key in client.scan_iter(count=1000)}
@@ -183,5 +187,8 @@ def test_the_judge_finds_what_is_wrong(
     for bad in (good[:-1], [*good, "end python2 job-0 1"]):
         run = Soak(node, newest.path, tmp_path / "log")
         run.log.write_text("".join(f"{line}\n" for line in bad))
-        with Queue(QUEUE, url=newest.url) as queue, pytest.raises(AssertionError, match="not each once"):
+        with (
+            Queue(QUEUE, url=newest.url) as queue,
+            pytest.raises(AssertionError, match="not each once"),
+        ):
             judge(run, queue, newest)

@@ -1,4 +1,5 @@
-"""The vectors agree with the package, with every server, and with the client in another language."""
+"""The vectors agree with the package, with every server, and with the client in another
+language."""
 
 from __future__ import annotations
 
@@ -94,19 +95,38 @@ def test_another_story_is_told_apart(newest: Server, known: dict[str, Any]) -> N
 
 
 def test_node_agrees(node: Node, server: Server) -> None:
-    assert json.loads(node.run("vectors.js", str(node.protocol), str(vectors.FILE), server.path, "3")) == []
+    assert (
+        json.loads(node.run("vectors.js", str(node.protocol), str(vectors.FILE), server.path, "3"))
+        == []
+    )
 
 
 def test_node_agrees_under_resp2(node: Node, newest: Server) -> None:
-    assert json.loads(node.run("vectors.js", str(node.protocol), str(vectors.FILE), newest.path, "2")) == []
+    assert (
+        json.loads(node.run("vectors.js", str(node.protocol), str(vectors.FILE), newest.path, "2"))
+        == []
+    )
 
 
-def test_node_tells_the_differences(node: Node, newest: Server, known: dict[str, Any], tmp_path: Path) -> None:
+def test_node_tells_the_differences(
+    node: Node, newest: Server, known: dict[str, Any], tmp_path: Path
+) -> None:
     path = tmp_path / "vectors.json"
     path.write_text(json.dumps(changed(known)), "utf-8")
     found = json.loads(node.run("vectors.js", str(node.protocol), str(path), newest.path, "3"))
     starts = [re.split(r"[ :]", line)[0] for line in found]
-    assert starts == ["queue", "id", "keys", "operation", "receipts", "lease", "what", "the", "the", "the"], found
+    assert starts == [
+        "queue",
+        "id",
+        "keys",
+        "operation",
+        "receipts",
+        "lease",
+        "what",
+        "the",
+        "the",
+        "the",
+    ], found
 
 
 def test_the_lock_file_names_no_registry() -> None:

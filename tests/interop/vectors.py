@@ -1,4 +1,5 @@
-"""Conformance vectors. The package and a real server make these data, on which every client must agree.
+"""Conformance vectors. The package and a real server make these data, on which every client must
+agree.
 
     python -m tests.interop.vectors [--check]
 
@@ -8,12 +9,12 @@ writes tests/interop/vectors.json, or tells whether it is fresh. Its members:
 - `keys`: the keys of some queues.
 - `operations`: calls, each as the KEYS and ARGV that are sent (lane `l`, call 1).
 - `receipts`, `leases`: replies of `enqueue` and `lease`, and what they mean.
-- `stories`: steps on an empty server. A step is a script call or a plain command with its reply, a pause of so many
-  ms (`sleep`), or the blocking wait (`wait`, of so many ms).
+- `stories`: steps on an empty server. A step is a script call or a plain command with its reply, a
+  pause of so many ms (`sleep`), or the blocking wait (`wait`, of so many ms).
 
-Bytes are strings, or `{"hex": …}` where they are not UTF-8. In stories `<e1>` stands for the same entry ID wherever it
-is, `<e1.ms>` for its first part, `<ms>` for any number that is not negative, and `{"error": "X"}` for an error with
-that word in it.
+Bytes are strings, or `{"hex": …}` where they are not UTF-8. In stories `<e1>` stands for the same
+entry ID wherever it is, `<e1.ms>` for its first part, `<ms>` for any number that is not negative,
+and `{"error": "X"}` for an error with that word in it.
 """
 
 from __future__ import annotations
@@ -49,13 +50,26 @@ SCRIPTS = protocol()["scripts"]
 KEYS = Keys.of("shop/orders")
 ENTRY = re.compile(r"\d{13}-\d+")
 
-# -- what is pure ---------------------------------------------------------------------------------------
+# -- what is pure ----------------------------------------------------------------------------------
 
 NAMES: dict[str, tuple[Callable[[str], object], list[str], list[str]]] = {
     "queue": (
         Keys.of,
         ["q", "a.b_c-D9", "shop/orders", "0", "x" * 200, "." * 3, "a/" + "b" * 198],
-        ["", "a/b/c", "/a", "a/", "a b", "ä", "a:b", "{a}", "a\n", "x" * 201, "a/" + "b" * 199, "a*"],
+        [
+            "",
+            "a/b/c",
+            "/a",
+            "a/",
+            "a b",
+            "ä",
+            "a:b",
+            "{a}",
+            "a\n",
+            "x" * 201,
+            "a/" + "b" * 199,
+            "a*",
+        ],
     ),
     "namespace": (
         lambda name: Keys.of("q", name),
@@ -84,7 +98,13 @@ def keys(queue: str, namespace: str) -> dict[str, str]:
     """Return the keys of a queue by part."""
     made = Keys.of(queue, namespace)
     parts = {part: made.key(part) for part in ("jobs", "wake", "dead")}
-    return {"namespace": namespace, "queue": queue, **parts, "lane": made.lane("1f"), "result": made.result("an id")}
+    return {
+        "namespace": namespace,
+        "queue": queue,
+        **parts,
+        "lane": made.lane("1f"),
+        "result": made.result("an id"),
+    }
 
 
 def claim(entry: str, count: int = 1, id: str | None = None) -> Claim:
@@ -101,9 +121,19 @@ def operations() -> Iterator[dict[str, Any]]:
         words = op.wire("EVAL", "l", "1")
         count = int(words[2])
         bare = [
-            {"id": c.job.id, "named": c.named, "entry": c.entry, "count": c.count, "worker": c.worker} for c in jobs
+            {
+                "id": c.job.id,
+                "named": c.named,
+                "entry": c.entry,
+                "count": c.count,
+                "worker": c.worker,
+            }
+            for c in jobs
         ]
-        sent = {"keys": list(words[3 : 3 + count]), "argv": [as_json(word) for word in words[3 + count :]]}
+        sent = {
+            "keys": list(words[3 : 3 + count]),
+            "argv": [as_json(word) for word in words[3 + count :]],
+        }
         return {"operation": what, **({"jobs": bare} if jobs else {}), **options, **sent}
 
     def enqueue(*jobs: Any) -> dict[str, Any]:
@@ -121,11 +151,22 @@ def operations() -> Iterator[dict[str, Any]]:
     yield enqueue({"payload": b"a"}, {"payload": b"\x00\xff"}, {"payload": b""})
     yield enqueue({"payload": b"a", "id": "å"}, {"payload": b"b"})
     yield enqueue({"payload": b"a", "headers": {"traceparent": "00-1-2-01", "x": ""}})
-    for delay in (0, 0.4, 1, 1500, 1500.5, {"at": 0}, {"at": 1767225600000}, {"at": 1767225600000.5}):
+    for delay in (
+        0,
+        0.4,
+        1,
+        1500,
+        1500.5,
+        {"at": 0},
+        {"at": 1767225600000},
+        {"at": 1767225600000.5},
+    ):
         yield enqueue({"payload": b"a", "id": "a", "delay": delay, "headers": {"x": "y"}})
     yield made(ops.lease("w", 10), "lease", worker="w", limit=10)
     options: dict[str, Any] = {"duration": 1500, "ttl": 70_000, "woken": True}
-    yield made(ops.lease("w", 1, duration=1.5, ttl=70, woken=True), "lease", worker="w", limit=1, **options)
+    yield made(
+        ops.lease("w", 1, duration=1.5, ttl=70, woken=True), "lease", worker="w", limit=1, **options
+    )
     for fenced in (False, True):
         for jobs in ([plain], [named], [plain, named], [like_its_entry]):
             yield made(ops.complete(jobs, fenced=fenced), "complete", jobs, fenced=fenced)
@@ -133,7 +174,12 @@ def operations() -> Iterator[dict[str, Any]]:
     yield made(ops.retry([(plain, None, True, "no")]), "retry", [plain], reason="no")
     later = made(ops.retry([(named, 1.5, False, "")]), "retry", [named], delay=1500, spend=False)
     yield later
-    yield made(ops.dead_letter([(plain, "bad"), (named, "bad")]), "dead_letter", [plain, named], reason="bad")
+    yield made(
+        ops.dead_letter([(plain, "bad"), (named, "bad")]),
+        "dead_letter",
+        [plain, named],
+        reason="bad",
+    )
     yield made(ops.renew([plain, named]), "renew", [plain, named])
     yield made(ops.renew([plain], duration=2, ttl=70), "renew", [plain], duration=2000, ttl=70_000)
     yield made(ops.beat("w", 10, register=True), "beat", worker="w", timeout=10_000, register=True)
@@ -162,8 +208,22 @@ E = b"1700000000000-5"
 LEASES: list[list[Any]] = [
     [0, -1, [], [], 0, 1700000000000],
     [1, 250, [], [E, b"a", b"1700000000000-6", b"\x00\xff"], 0, 1700000000000],
-    [1, -1, [[E, [b"data", b"a", b"id", b"x", b"attempt", b"2", b"enq", b"1600000000000"], 3, 1]], [], 0, 0],
-    [1, -1, [[E, [b"traceparent", b"00", b"data", b"a", b"tenant", "å".encode()], 1, 0]], [b"1-1", b"b"], 1, 0],
+    [
+        1,
+        -1,
+        [[E, [b"data", b"a", b"id", b"x", b"attempt", b"2", b"enq", b"1600000000000"], 3, 1]],
+        [],
+        0,
+        0,
+    ],
+    [
+        1,
+        -1,
+        [[E, [b"traceparent", b"00", b"data", b"a", b"tenant", "å".encode()], 1, 0]],
+        [b"1-1", b"b"],
+        1,
+        0,
+    ],
     [1, -1, [[E, [b"data", b"a", b"attempt", b"many", b"enq", b"then"], 2, 2]], [], 0, 0],
     [1, -1, [[E, [b"data", b"a", b"data", b"b", b"id", b"x", b"id", b"y"], 1, 0]], [], 0, 0],
     [1, -1, [[E, [b"payload", b"a"], 1, 0]], [], 0, 0],
@@ -195,7 +255,7 @@ def leased(reply: list[Any]) -> list[dict[str, Any]] | None:
     ]
 
 
-# -- stories --------------------------------------------------------------------------------------------
+# -- stories ---------------------------------------------------------------------------------------
 
 Step = dict[str, Any]
 LEASE = {
@@ -212,7 +272,9 @@ LEASE = {
 LATER = 3_600_000
 
 
-def call(name: str, *items: Any, lane: str = "-", call: Any = "", more: Sequence[str] = (), **args: Any) -> Step:
+def call(
+    name: str, *items: Any, lane: str = "-", call: Any = "", more: Sequence[str] = (), **args: Any
+) -> Step:
     """Return a script call. *items* and *more* are the variable tails of its ARGV and KEYS."""
     spec = SCRIPTS[name]
     known = {"call": call, **(LEASE if name == "lease" else {}), **args}
@@ -368,7 +430,7 @@ def stories() -> dict[str, list[Step]]:
     }  # fmt: skip
 
 
-# -- values ---------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def as_json(value: Any) -> Any:
@@ -404,7 +466,9 @@ class Symbols:
         """Return a reply in its written form."""
         if isinstance(value, list):
             return [self.shown(item, (*path, at), loose) for at, item in enumerate(value)]
-        if list(path) in [list(some) for some in loose] or (isinstance(value, int) and value > 10**12):
+        if list(path) in [list(some) for some in loose] or (
+            isinstance(value, int) and value > 10**12
+        ):
             return "<ms>"
         if not isinstance(value, str):
             return value
@@ -467,7 +531,11 @@ def steps(story: Sequence[Step], send: Raw) -> Iterator[tuple[Step, Any, Symbols
             send(*Ops(KEYS).wait(step["wait"] / 1000))
         elif "script" in step:
             sent = [as_bytes(symbols.fill(word)) for word in [*step["keys"], *step["argv"]]]
-            yield step, send("EVAL", script(step["script"]).source, len(step["keys"]), *sent), symbols
+            yield (
+                step,
+                send("EVAL", script(step["script"]).source, len(step["keys"]), *sent),
+                symbols,
+            )
         else:
             yield step, send(*(as_bytes(symbols.fill(word)) for word in step["command"])), symbols
 
@@ -487,11 +555,15 @@ def told(story: Sequence[Step], send: Raw) -> list[Step]:
     copy = [dict(step) for step in story]
     for step, reply, symbols in steps(copy, send):
         shown = symbols.shown(reply, (), step.pop("loose", ()))
-        step["reply"] = {"error": shown["error"].split()[0]} if isinstance(shown, dict) and "error" in shown else shown
+        step["reply"] = (
+            {"error": shown["error"].split()[0]}
+            if isinstance(shown, dict) and "error" in shown
+            else shown
+        )
     return copy
 
 
-# -- the file -------------------------------------------------------------------------------------------
+# -- the file --------------------------------------------------------------------------------------
 
 
 def pure() -> dict[str, Any]:
@@ -500,7 +572,9 @@ def pure() -> dict[str, Any]:
         "names": {kind: {"valid": good, "invalid": bad} for kind, (_, good, bad) in NAMES.items()},
         "keys": [keys("emails", "headrace"), keys("shop/orders", "my.app")],
         "operations": list(operations()),
-        "receipts": [{"form": f, "reply": as_json(r), "receipts": receipts(f, r)} for f, r in RECEIPTS],
+        "receipts": [
+            {"form": f, "reply": as_json(r), "receipts": receipts(f, r)} for f, r in RECEIPTS
+        ],
         "leases": [{"reply": as_json(reply), "jobs": leased(reply)} for reply in LEASES],
     }
 
@@ -524,7 +598,13 @@ def dumped(found: dict[str, Any]) -> str:
 def _lines(value: Any, margin: int) -> str:
     if isinstance(value, dict):
         return _braced({name: json.dumps(item) for name, item in value.items()}, margin)
-    return "[\n" + ",\n".join(" " * (margin + 2) + json.dumps(item) for item in value) + "\n" + " " * margin + "]"
+    return (
+        "[\n"
+        + ",\n".join(" " * (margin + 2) + json.dumps(item) for item in value)
+        + "\n"
+        + " " * margin
+        + "]"
+    )
 
 
 def _braced(members: dict[str, str], margin: int = 0) -> str:
@@ -534,8 +614,12 @@ def _braced(members: dict[str, str], margin: int = 0) -> str:
 
 def main() -> int:
     """Write the file, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is stale")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the file is stale"
+    )
     with Server(binaries()[0]) as server:
         fresh = dumped(vectors(server))
     if not parser.parse_args().check:

@@ -1,4 +1,5 @@
-"""The acts of a user at a terminal. They start a program, read its output, ask for a page and press Ctrl-C.
+"""The acts of a user at a terminal. They start a program, read its output, ask for a page and press
+Ctrl-C.
 
 It is copied beside each journey, and imports nothing that a journey does not declare.
 """
@@ -29,7 +30,8 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 class Program:
-    """A program in its own session with its output and errors in a file. It is killed at the end of the block."""
+    """A program in its own session with its output and errors in a file. It is killed at the end of
+    the block."""
 
     def __init__(self, *command: str, **environment: str) -> None:
         self.command = " ".join(command)
@@ -56,7 +58,9 @@ class Program:
             lines = self.output.splitlines()
             hit = next((line for line in lines if all(word in line for word in words)), None)
             ended = self._process.poll()
-            assert hit or ended is None, f"{self.command} ended with {ended} before it said {words}:\n{self.output}"
+            assert hit or ended is None, (
+                f"{self.command} ended with {ended} before it said {words}:\n{self.output}"
+            )
             return hit
 
         try:
@@ -92,7 +96,9 @@ class Program:
 def ask(url: str, method: str = "GET") -> tuple[int, Any]:
     """Ask for a page and return the status and its JSON."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method=method), timeout=PATIENCE
+        ) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

@@ -1,4 +1,5 @@
-"""The journeys. `run.py` runs all, each in its own environment. `--full` runs those whose packages are here."""
+"""The journeys. `run.py` runs all, each in its own environment. `--full` runs those whose packages
+are here."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def test_a_page_shows_what_runs(page: str, name: str) -> None:
 
 def test_one_that_fails_shows_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lost").mkdir()
-    (tmp_path / "lost" / "journey.py").write_text("from programs import ask\nprint('so far')\nassert not ask\n")
+    (tmp_path / "lost" / "journey.py").write_text(
+        "from programs import ask\nprint('so far')\nassert not ask\n"
+    )
     (tmp_path / "programs.py").write_text("ask = 1\n")
     monkeypatch.setattr("tests.journeys.run.HERE", tmp_path)
     said = play("lost", tmp_path / "work" / "lost", Path(sys.executable).parent)

@@ -1,7 +1,7 @@
 """Jobs that go to other shards, while their sender dies at any step, repeats it, or comes late.
 
-Sweepers are generators, and each step of one is taken by a rule: so a step of another, a consumer that is quick, and
-any time may come between two of them.
+Sweepers are generators, and each step of one is taken by a rule: so a step of another, a consumer
+that is quick, and any time may come between two of them.
 """
 
 from __future__ import annotations
@@ -134,14 +134,20 @@ class Machine(RuleBasedStateMachine):
         twice=st.booleans(),
     )
     def finish(self, where: int, keys: list[str], late: bool, twice: bool) -> None:
-        """Complete a job that has follow-ups for any shard. With *twice* another holder completes it too late."""
+        """Complete a job that has follow-ups for any shard. With *twice* another holder completes
+        it too late."""
         part = self.parts[where % len(self.parts)]
         grant = self.run_op(part.lease("w", 1, ttl=3600.0))
         if not grant.claims:
             return
         for again in (False, True)[: 1 + twice]:
             then = [
-                NewJob(b"never" if again else self.fresh(), key=key, queue=QUEUES[n % 2], delay=0.001 if late else None)
+                NewJob(
+                    b"never" if again else self.fresh(),
+                    key=key,
+                    queue=QUEUES[n % 2],
+                    delay=0.001 if late else None,
+                )
                 for n, key in enumerate(keys)
             ]
             (won,) = self.run_op(part.complete(grant.claims, then=then))
@@ -246,10 +252,14 @@ class Machine(RuleBasedStateMachine):
         for part in self.parts:
             assert self.run_op(view_ops.counts(part)).lost == 0
             assert self.run_op(handing(part)) == 0
-            assert not self.client.exists(*(part.keys.key(name) for name in ("outbox", "outdue", "closing")))
+            assert not self.client.exists(
+                *(part.keys.key(name) for name in ("outbox", "outdue", "closing"))
+            )
             latest = self.client.zrange(part.keys.key("handed"), -1, -1, withscores=True)
             seconds, _ = self.client.time()
-            assert not latest or latest[0][1] < (seconds + 700) * 1000, "what has come is kept for ten minutes"
+            assert not latest or latest[0][1] < (seconds + 700) * 1000, (
+                "what has come is kept for ten minutes"
+            )
 
 
 def _older(op: Op[Any], ms: int) -> Op[Any]:

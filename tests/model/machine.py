@@ -1,9 +1,12 @@
-"""Random operations of three clients on a real server and on the model. After each step both must agree.
+"""Random operations of three clients on a real server and on the model. After each step both must
+agree.
 
-The clients are one for threads (`ann`), one for asyncio (`bob`), and one whose connection loses the first reply of
-whatever it sends (`cy`): each of its calls reaches the server twice, under one number.
+The clients are one for threads (`ann`), one for asyncio (`bob`), and one whose connection loses the
+first reply of whatever it sends (`cy`): each of its calls reaches the server twice, under one
+number.
 
-Nothing here waits for time to pass, but for leases of a millisecond: what is late is made so by rewriting a deadline.
+Nothing here waits for time to pass, but for leases of a millisecond: what is late is made so by
+rewriting a deadline.
 """
 
 from __future__ import annotations
@@ -72,7 +75,8 @@ news = st.tuples(payloads, st.none() | names, headers, delays, levels)
 class Stammering:
     """Sends every operation twice, under one number, and knows the second reply only.
 
-    But of a lease that handed out nothing the first: a copy's reply says that there is perhaps more, each time.
+    But of a lease that handed out nothing the first: a copy's reply says that there is perhaps
+    more, each time.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -80,7 +84,9 @@ class Stammering:
         self.op: Op[Any] | None = None
         self.reply: Any = None
 
-    def run(self, op: Op[Any], meanwhile: Callable[[], None] | None = None, within: float | None = None) -> Any:
+    def run(
+        self, op: Op[Any], meanwhile: Callable[[], None] | None = None, within: float | None = None
+    ) -> Any:
         if meanwhile is not None:
             meanwhile()
         if not op.lane_prefix:
@@ -103,7 +109,10 @@ class Machine(RuleBasedStateMachine):
     leases: Bundle[Pair] = Bundle("leases")
     ids: Bundle[str] = Bundle("ids")
     PARTS: ClassVar[set[str]] = PARTS
-    CONDITIONS: ClassVar[dict[str, Any]] = {"replace": headrace.Replace(), "throttle": headrace.Throttle(LONG)}
+    CONDITIONS: ClassVar[dict[str, Any]] = {
+        "replace": headrace.Replace(),
+        "throttle": headrace.Throttle(LONG),
+    }
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -124,27 +133,39 @@ class Machine(RuleBasedStateMachine):
     )
     def open(self, max_attempts: int | None, dead_limit: int, fenced: bool, priorities: int) -> Any:
         """Open three clients of one queue. Each has leased two jobs, and others wait."""
-        options: dict[str, Any] = {"max_attempts": max_attempts, "dead_limit": dead_limit, "fenced": fenced}
+        options: dict[str, Any] = {
+            "max_attempts": max_attempts,
+            "dead_limit": dead_limit,
+            "fenced": fenced,
+        }
         options["priorities"] = self.priorities = priorities
         for name, colour in COLOURS.items():
             queue = self.queues[name] = self.connects[colour]("q", **options)
             queue._leaser.name, queue._leaser.tidy_at = name, float("inf")
         self.queues["cy"]._executor.run = self.stammering.run
-        self.queues["cy"]._executor.run_whole = lambda effect, _within: self.stammering.run(effect.op)
+        self.queues["cy"]._executor.run_whole = lambda effect, _within: self.stammering.run(
+            effect.op
+        )
         self.bounded_queue = self.connects["async"]("q", max_waiting=MOST, full="raise", **options)
-        self.next_queue = self.connects["sync"]("q/next", priorities=priorities)  # where some follow-ups go
+        # where some follow-ups go
+        self.next_queue = self.connects["sync"]("q/next", priorities=priorities)
         self.fenced = fenced
         self.model = Model(max_attempts, dead_limit, self.time(), self.foreign_known)
         self.next = Model(now=self.model.now, counts_foreign=self.foreign_known)
         made = [
             self.new((payload, name, None, delay, level))
-            for level, (payload, named) in enumerate(((b"a", "one"), (b"b", "two"), (b"c", "three")))
+            for level, (payload, named) in enumerate(
+                ((b"a", "one"), (b"b", "two"), (b"c", "three"))
+            )
             for name, delay in ((named, None), (None, None), (None, None), (None, ("in", 1)))
         ]
         receipts = self.queues["ann"].enqueue_many([new for new, _ in made])
         for (_, job), receipt in zip(made, receipts, strict=True):
             self.add(job, receipt)
-        pairs = [self.pair(queue.lease_many(2), self.model.lease(name, 2)) for name, queue in self.queues.items()]
+        pairs = [
+            self.pair(queue.lease_many(2), self.model.lease(name, 2))
+            for name, queue in self.queues.items()
+        ]
         return multiple(*(pair for some in pairs for pair in some))
 
     def teardown(self) -> None:
@@ -152,7 +173,7 @@ class Machine(RuleBasedStateMachine):
             connect.close()
         self.redis.close()
 
-    # -- help ----------------------------------------------------------------------------------------------------
+    # -- help --------------------------------------------------------------------------------------
 
     def time(self) -> float:
         seconds, micros = self.redis.time()
@@ -162,7 +183,8 @@ class Machine(RuleBasedStateMachine):
         return f"headrace:{{q}}:q:{part}"
 
     def moment(self, delay: tuple[str, int] | None) -> tuple[Any, float]:
-        """Return a delay for the library, and the due time for the model. No two jobs are due at one time."""
+        """Return a delay for the library, and the due time for the model. No two jobs are due at
+        one time."""
         if delay is None:
             return None, 0.0
         kind, slot = delay
@@ -178,7 +200,9 @@ class Machine(RuleBasedStateMachine):
         after, due = self.moment(delay)
         level = level % self.priorities
         new = NewJob(payload, name, head, after, level, queue)
-        return new, Job(payload, name, {**(head or {}), **({PRIORITY: str(level)} if level else {})}, due=due)
+        return new, Job(
+            payload, name, {**(head or {}), **({PRIORITY: str(level)} if level else {})}, due=due
+        )
 
     def add(self, job: Job, receipt: headrace.Receipt) -> str:
         """Enqueue into the model. The server has just answered *receipt*."""
@@ -198,7 +222,8 @@ class Machine(RuleBasedStateMachine):
     def prove(self, worker: str, *, senior: bool) -> None:
         """Let the queue look watched for long or for a moment, before *worker* looks."""
         if worker in self.model.alive:
-            now, run = int(self.time() * 1000), self.redis.info("server")["run_id"]  # never ahead of the server
+            # never ahead of the server
+            now, run = int(self.time() * 1000), self.redis.info("server")["run_id"]
             pulse = f"{now - (20_000 if senior else 0)} {now} 0 0 10000 {run}"
             self.redis.hset(self.key("stats"), "pulse", pulse)
         self.redis.hdel(self.key("stats"), "sweep")  # the last one was long ago
@@ -212,17 +237,26 @@ class Machine(RuleBasedStateMachine):
             for held in leased:
                 held.job.expired = True
 
-    # -- producing -----------------------------------------------------------------------------------------------
+    # -- producing ---------------------------------------------------------------------------------
 
     @rule(target=ids, client=clients, given=news)
     def enqueue(self, client: str, given: tuple[Any, ...]) -> str:
         new, job = self.new(given)
-        options = {"id": new.id, "headers": new.headers, "delay": new.delay, "priority": new.priority}
+        options = {
+            "id": new.id,
+            "headers": new.headers,
+            "delay": new.delay,
+            "priority": new.priority,
+        }
         return self.add(job, self.queues[client].enqueue(new.payload, **options))
 
-    @rule(target=ids, client=clients, many=st.lists(news, max_size=4) | st.lists(payloads, max_size=4))
+    @rule(
+        target=ids, client=clients, many=st.lists(news, max_size=4) | st.lists(payloads, max_size=4)
+    )
     def enqueue_many(self, client: str, many: list[Any]) -> Any:
-        made = [(given, Job(given)) if isinstance(given, bytes) else self.new(given) for given in many]
+        made = [
+            (given, Job(given)) if isinstance(given, bytes) else self.new(given) for given in many
+        ]
         receipts = self.queues[client].enqueue_many([new for new, _ in made])
         return multiple(*(self.add(job, r) for (_, job), r in zip(made, receipts, strict=True)))
 
@@ -238,7 +272,11 @@ class Machine(RuleBasedStateMachine):
     def enqueue_if(self, client: str, given: tuple[Any, ...], name: str, how: str) -> str:
         """Enqueue under a condition. The model predicts the outcome."""
         new, job = self.new((given[0], name, *given[2:]))
-        options: dict[str, Any] = {"headers": new.headers, "delay": new.delay, "priority": new.priority}
+        options: dict[str, Any] = {
+            "headers": new.headers,
+            "delay": new.delay,
+            "priority": new.priority,
+        }
         queue = self.bounded_queue if how == "max_waiting" else self.queues[client]
         if how in self.CONDITIONS:
             options["if_exists"] = self.CONDITIONS[how]
@@ -263,7 +301,7 @@ class Machine(RuleBasedStateMachine):
         self.model.appear(Job(payload, name, {**(head or {"lang": "de"}), **added}))
         return name
 
-    # -- leasing -------------------------------------------------------------------------------------------------
+    # -- leasing -----------------------------------------------------------------------------------
 
     @rule(
         target=leases, client=clients, n=st.integers(1, 4), duration=durations,
@@ -271,7 +309,14 @@ class Machine(RuleBasedStateMachine):
         tidy=flags, senior=flags,
     )  # fmt: skip
     def lease(
-        self, client: str, n: int, duration: float | None, once: bool, block: float, tidy: bool, senior: bool
+        self,
+        client: str,
+        n: int,
+        duration: float | None,
+        once: bool,
+        block: float,
+        tidy: bool,
+        senior: bool,
     ) -> Any:
         queue = self.queues[client]
         queue._leaser.tidy_at = float("-inf" if tidy else "inf")
@@ -294,22 +339,27 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.stammering.op is not None)
     @rule()
     def late_copy(self) -> None:
-        """Let a copy of the last call arrive late. The answer is the same. A copy of a lease call returns the jobs that
-        are still held.
+        """Let a copy of the last call arrive late. The answer is the same. A copy of a lease call
+        returns the jobs that are still held.
         """
         op, reply = self.stammering.op, self.stammering.reply
         assert op is not None
-        if op.name == "lease" and reply[0] == 2:  # it holds a suspect: nothing was done, nothing is recorded
+        # it holds a suspect: nothing was done, nothing is recorded
+        if op.name == "lease" and reply[0] == 2:
             return
         again = self.stammering.again()
         if op.name != "lease":
             assert again == reply
             return
         had = [(claim.job.id, claim.token) for claim in op.decode(reply).claims]
-        held = {(job.id, job.deliveries) for job in self.model.in_state("leased") if job.holder == "cy"}
-        assert [(claim.job.id, claim.token) for claim in op.decode(again).claims] == [x for x in had if x in held]
+        held = {
+            (job.id, job.deliveries) for job in self.model.in_state("leased") if job.holder == "cy"
+        }
+        assert [(claim.job.id, claim.token) for claim in op.decode(again).claims] == [
+            x for x in had if x in held
+        ]
 
-    # -- settling ------------------------------------------------------------------------------------------------
+    # -- settling ----------------------------------------------------------------------------------
 
     @rule(
         target=leases, client=clients, pair=consumes(leases), again=flags, fenced=fences,
@@ -324,10 +374,14 @@ class Machine(RuleBasedStateMachine):
         lease, held = pair
         made = [self.new(given, queue) for given, queue in then]
         won = self.queues[client].complete(bare(lease), result, [new for new, _ in made], fenced)
-        assert won == self.model.complete(held, result, fenced=self.fenced if fenced is None else fenced)
+        assert won == self.model.complete(
+            held, result, fenced=self.fenced if fenced is None else fenced
+        )
         for new, job in made if won else ():
             (self.next if new.queue else self.model).enqueue(job)
-        assert kept_result(self.queues[client], str(held.job.id)) == self.model.result(str(held.job.id))
+        assert kept_result(self.queues[client], str(held.job.id)) == self.model.result(
+            str(held.job.id)
+        )
         if repeat is not None and UNIQUE in held.job.headers:
             self.enqueue_if(client, (repeat, None, None, None, 0), str(held.job.id), "unique_for")
         elif repeat is not None:
@@ -337,7 +391,9 @@ class Machine(RuleBasedStateMachine):
     @rule(client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences)
     def complete_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None) -> None:
         pairs = [pair, *more]
-        verdicts = self.queues[client].complete_many([bare(lease) for lease, _ in pairs], fenced=fenced)
+        verdicts = self.queues[client].complete_many(
+            [bare(lease) for lease, _ in pairs], fenced=fenced
+        )
         fence = self.fenced if fenced is None else fenced
         assert verdicts == [self.model.complete(held, fenced=fence) for _, held in pairs]
 
@@ -345,7 +401,14 @@ class Machine(RuleBasedStateMachine):
         target=leases, pair=consumes(leases), again=flags, delay=delays, duration=durations,
         how=st.sampled_from(["release", "retry", "dead_letter", "renew"]),
     )  # fmt: skip
-    def settle(self, pair: Pair, again: bool, delay: tuple[str, int] | None, duration: float | None, how: str) -> Any:
+    def settle(
+        self,
+        pair: Pair,
+        again: bool,
+        delay: tuple[str, int] | None,
+        duration: float | None,
+        how: str,
+    ) -> Any:
         lease, held = pair
         given, modelled = {
             "release": ((), ()),
@@ -364,11 +427,15 @@ class Machine(RuleBasedStateMachine):
         client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences,
         how=st.sampled_from(["complete", "release", "retry", "dead_letter", "renew"]),
     )  # fmt: skip
-    def settle_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None, how: str) -> None:
+    def settle_many(
+        self, client: str, pair: Pair, more: list[Pair], fenced: bool | None, how: str
+    ) -> None:
         """Settle leases of one worker in one script without a spent attempt, as a worker does."""
         queue, model = self.queues[client], self.model
         if how == "complete":
-            verdicts = queue.complete_many([bare(lease) for lease, _ in (pair, *more)], fenced=fenced)
+            verdicts = queue.complete_many(
+                [bare(lease) for lease, _ in (pair, *more)], fenced=fenced
+            )
             fence = self.fenced if fenced is None else fenced
             assert verdicts == [model.complete(held, fenced=fence) for _, held in (pair, *more)]
             return
@@ -376,17 +443,25 @@ class Machine(RuleBasedStateMachine):
         claims = [lease.claim for lease, _ in pairs]
         does: dict[str, tuple[Op[list[bool]], Callable[[Held], bool]]] = {
             "release": (queue.ops.release(claims), model.release),
-            "retry": (queue.ops.retry([(c, None, False, "") for c in claims]), partial(model.retry, spend=False)),
-            "dead_letter": (queue.ops.dead_letter([(c, "") for c in claims]), partial(model.dead_letter, reason="")),
+            "retry": (
+                queue.ops.retry([(c, None, False, "") for c in claims]),
+                partial(model.retry, spend=False),
+            ),
+            "dead_letter": (
+                queue.ops.dead_letter([(c, "") for c in claims]),
+                partial(model.dead_letter, reason=""),
+            ),
             "renew": (queue.ops.renew(claims, ttl=70.0), model.renew),
         }
         op, modelled = does[how]
         verdicts = queue._run(op)
         assert verdicts == [modelled(held) for _, held in pairs]
-        for held in [held for (_, held), done in zip(pairs, verdicts, strict=True) if done and how == "renew"]:
+        for held in [
+            held for (_, held), done in zip(pairs, verdicts, strict=True) if done and how == "renew"
+        ]:
             held.job.own_term = False
 
-    # -- what comes with time ------------------------------------------------------------------------------------
+    # -- what comes with time ----------------------------------------------------------------------
 
     @precondition(lambda self: self.model.in_state("leased"))
     @rule(pick=picks)
@@ -398,7 +473,9 @@ class Machine(RuleBasedStateMachine):
         if self.redis.zscore(self.key("leases"), entry) is not None:
             self.redis.zadd(self.key("leases"), {entry: 1})
         else:
-            assert self.redis.xclaim(self.key("jobs"), "workers", job.holder, 0, [entry], idle=10 * TERM, justid=True)
+            assert self.redis.xclaim(
+                self.key("jobs"), "workers", job.holder, 0, [entry], idle=10 * TERM, justid=True
+            )
         job.expired = True
 
     def entry(self, job: Job) -> str:
@@ -414,7 +491,9 @@ class Machine(RuleBasedStateMachine):
             job = delayed[pick % len(delayed)]
             self.serial += 1
             job.due = slot * 10_000.0 + self.serial
-            assert self.redis.zadd(self.key("delayed"), {str(job.id): job.due * 1000}, xx=True, ch=True)
+            assert self.redis.zadd(
+                self.key("delayed"), {str(job.id): job.due * 1000}, xx=True, ch=True
+            )
 
     @precondition(lambda self: any(self.model.alive.values()))
     @rule(pick=picks)
@@ -436,7 +515,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=leases, client=clients, heir=clients, n=st.integers(1, 3))
     def die(self, client: str, heir: str, n: int) -> Any:
-        """Let a worker lease jobs and die, and another reclaim them. This is the usual way to a suspect."""
+        """Let a worker lease jobs and die, and another reclaim them. This is the usual way to a
+        suspect."""
         self.live(client, "register")
         leased = self.lease(client, n, None, False, 0.0, False, False)
         self.redis.zadd(self.key("workers"), {client: int(self.time() * 1000) - 5_000}, xx=True)
@@ -455,7 +535,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
     def live(self, client: str, how: str) -> None:
-        """Let workers register, send heartbeats and leave. A dead or unregistered one is told so."""
+        """Let workers register, send heartbeats and leave. A dead or unregistered one is told
+        so."""
         queue, model = self.queues[client], self.model
         if how == "leave":
             assert queue._run(queue.ops.leave(client))[0] == model.leave(client)
@@ -468,7 +549,7 @@ class Machine(RuleBasedStateMachine):
             beat = queue.ops.beat(client, 70.0, register=register, kinds=[""] if register else ())
             assert queue._run(beat) == model.beat(client, register=register)
 
-    # -- the whole queue -----------------------------------------------------------------------------------------
+    # -- the whole queue ---------------------------------------------------------------------------
 
     @rule(client=clients, name=ids, payload=st.none() | payloads)
     def cancel(self, client: str, name: str, payload: bytes | None) -> None:
@@ -479,12 +560,18 @@ class Machine(RuleBasedStateMachine):
             assert queue.admin.cancel_payload(payload) == model.cancel_payload(payload)
 
     @precondition(lambda self: self.model.in_state("dead"))
-    @rule(client=clients, pick=st.none() | picks, what=st.sampled_from(["redrive", "redrive", "purge_dead"]))
+    @rule(
+        client=clients,
+        pick=st.none() | picks,
+        what=st.sampled_from(["redrive", "redrive", "purge_dead"]),
+    )
     def letters(self, client: str, pick: int | None, what: str) -> None:
         """Redrive or purge all dead letters, or the letters of one id."""
         dead = self.model.in_state("dead")
         wanted = [] if pick is None else [str(dead[pick % len(dead)].id)]
-        assert getattr(self.queues[client].admin, what)(*wanted) == getattr(self.model, what)(wanted)
+        assert getattr(self.queues[client].admin, what)(*wanted) == getattr(self.model, what)(
+            wanted
+        )
 
     @precondition(lambda self: self.model.in_state("dead"))
     @rule(client=clients, pick=picks, payload=payloads)
@@ -504,14 +591,25 @@ class Machine(RuleBasedStateMachine):
             return
         for job in self.model.in_state("leased"):  # one by one, and nothing is left behind
             assert queue.cancel(str(job.id)) == self.model.cancel(str(job.id))
-        assert (queue.admin.purge(), queue.admin.purge_dead()) == (self.model.purge(), self.model.purge_dead())
-        parts = {key.decode().removeprefix(self.key("")) for key in self.redis.scan_iter(self.key("*"), count=1000)}
+        assert (queue.admin.purge(), queue.admin.purge_dead()) == (
+            self.model.purge(),
+            self.model.purge_dead(),
+        )
+        parts = {
+            key.decode().removeprefix(self.key(""))
+            for key in self.redis.scan_iter(self.key("*"), count=1000)
+        }
         left = {part for part in parts if not part.startswith(("lane:", "result:"))} - self.PARTS
         assert not left, left
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- looking -----------------------------------------------------------------------------------
 
-    @rule(client=clients, name=ids, state=st.sampled_from(LISTINGS), limit=st.none() | st.integers(1, 3))
+    @rule(
+        client=clients,
+        name=ids,
+        state=st.sampled_from(LISTINGS),
+        limit=st.none() | st.integers(1, 3),
+    )
     def look(self, client: str, name: str, state: str, limit: int | None) -> None:
         """Find one job by its id, peek at the next one, and read a listing in pages of *limit*."""
         queue = self.queues[client]
@@ -539,10 +637,18 @@ class Machine(RuleBasedStateMachine):
         """Check in one round trip that counts, listings and workers are the model's."""
         ops, model = self.queues["ann"].ops, self.model
         places = ["parked:0 -", "suspects:0 -", "idle:0 -", "new:0 -"]  # a page each
-        places += [f"{part}:{level} -" for level in range(1, self.priorities) for part in ("parked", "new")]
+        places += [
+            f"{part}:{level} -" for level in range(1, self.priorities) for part in ("parked", "new")
+        ]
         waiting = [view_ops.listing(ops, "waiting", place) for place in places]
         others = [view_ops.listing(ops, state, "") for state in LISTINGS[1:]]
-        asked = [view_ops.counts(ops), self.next_queue.ops.counts(), view_ops.workers(ops), *waiting, *others]
+        asked = [
+            view_ops.counts(ops),
+            self.next_queue.ops.counts(),
+            view_ops.workers(ops),
+            *waiting,
+            *others,
+        ]
         counts, next_counts, workers, *pages = self.queues["ann"]._executor.run_all(asked)
         pages = [[job for page in pages[: len(places)] for job in page], *pages[len(places) :]]
         assert (asdict(counts), asdict(next_counts)) == (model.counts(), self.next.counts())
@@ -566,7 +672,8 @@ class Machine(RuleBasedStateMachine):
         assert len(terms) <= len(self.model.in_state("leased"))
         assert len(bodies) == len(self.model.in_state("delayed"))
 
-    # A rule of several names is chosen more often; without, most steps would have nothing to settle.
+    # A rule of several names is chosen more often; without, most steps would have nothing to
+    # settle.
     lease_, lease__, settle_, settle__, settle_many_ = lease, lease, settle, settle, settle_many
     enqueue_if_ = enqueue_if
 
@@ -577,7 +684,8 @@ def kept(pair: Pair, again: bool) -> Any:
 
 
 def same(seen: headrace.Job, job: Job) -> None:
-    """Compare a job of the library with the model's, which learns the values that the server chose."""
+    """Compare a job of the library with the model's, which learns the values that the server
+    chose."""
     job.id = job.id or seen.id
     job.enqueued_at = job.enqueued_at or seen.enqueued_at
     expected = (job.id, job.payload or b"", dict(job.headers), job.attempt, job.enqueued_at)

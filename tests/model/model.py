@@ -1,12 +1,15 @@
 """The promises of a queue in plain Python, without a server, a clock or scripts.
 
-A job is in one state at a time, and has a *place*: a number that is drawn when it is added at the back, and kept until
-it goes to the back again, is delayed, or dies. Nearly every rule is about these two:
+A job is in one state at a time, and has a *place*: a number that is drawn when it is added at the
+back, and kept until it goes to the back again, is delayed, or dies. Nearly every rule is about
+these two:
 
-- What waits is leased level by level; in each by place, and what was parked comes before what was not. So parking is
-  going to the front of a level. A job of a level behind the first has a new place from its lease on.
+- What waits is leased level by level; in each by place, and what was parked comes before what was
+  not. So parking is going to the front of a level. A job of a level behind the first has a new
+  place from its lease on.
 - Whoever leased a job may complete it as long as it has the place that it was leased at.
-- Whoever holds it (the same place, leased, by this worker, in this delivery) may do anything else with it.
+- Whoever holds it (the same place, leased, by this worker, in this delivery) may do anything else
+  with it.
 
 `tests/model/machine.py` does the same things to this and to a server, and compares.
 """
@@ -82,7 +85,8 @@ class Held:
 
 @define(eq=False)
 class Recurring:
-    """A schedule. It has the parts of its jobs, its interval in ms, and its policy for missed ticks."""
+    """A schedule. It has the parts of its jobs, its interval in ms, and its policy for missed
+    ticks."""
 
     payload: bytes
     headers: Mapping[str, str]
@@ -107,20 +111,24 @@ class Model:
     jobs: list[Job] = field(factory=list[Job])
     """All there are, dead ones too."""
     alive: dict[str, bool] = field(factory=dict[str, bool])
-    """The registered workers; `False`: silent for longer than it may be, and nobody has said so yet."""
+    """The registered workers; `False`: silent for longer than it may be, and nobody has said so
+    yet."""
     results: dict[str, bytes] = field(factory=dict[str, bytes])
     """By id: the results of the completions that gave one."""
     cancelled: set[str] = field(factory=set[str])
-    """Ids whose last job was cancelled. A dead letter's redrive, and a new job, take the id away."""
+    """Ids whose last job was cancelled. A dead letter's redrive, and a new job, take the id
+    away."""
     taken: set[str] = field(factory=set[str])
     """Ids that are taken for a while, by throttle or after a unique job."""
     gone: dict[str, int] = field(
-        factory=lambda: dict.fromkeys(("enqueued", "completed", "cancelled", "deleted", "dead_trimmed"), 0)
+        factory=lambda: dict.fromkeys(
+            ("enqueued", "completed", "cancelled", "deleted", "dead_trimmed"), 0
+        )
     )
     schedules: dict[str, Recurring] = field(factory=dict[str, Recurring])
     _places: int = 0
 
-    # -- what can be seen ----------------------------------------------------------------------------------------
+    # -- what can be seen --------------------------------------------------------------------------
 
     def in_state(self, *states: str) -> list[Job]:
         """Return the jobs in these states, by place."""
@@ -153,7 +161,11 @@ class Model:
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state, and of ended jobs by their end."""
         states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
-        return {state: len(self.in_state(state)) for state in states} | self.gone | {"handing": 0, "held": 0}
+        return (
+            {state: len(self.in_state(state)) for state in states}
+            | self.gone
+            | {"handing": 0, "held": 0}
+        )
 
     def named(self, name: str) -> Job | None:
         """Return the job of this id that is neither dead nor gone. There is at most one."""
@@ -161,7 +173,9 @@ class Model:
 
     def find(self, name: str) -> Job | None:
         """Return the job of this id, or else the one that died last."""
-        return self.named(name) or next((job for job in reversed(self.in_state("dead")) if job.id == name), None)
+        return self.named(name) or next(
+            (job for job in reversed(self.in_state("dead")) if job.id == name), None
+        )
 
     def result(self, name: str) -> bytes | None:
         """Return the kept result of the last job of an id. A cancelled job has none."""
@@ -177,7 +191,7 @@ class Model:
         now = (job.state, job.place, job.holder, job.deliveries)
         return now == ("leased", held.place, held.worker, held.token)
 
-    # -- how jobs move -------------------------------------------------------------------------------------------
+    # -- how jobs move -----------------------------------------------------------------------------
 
     def _move(self, job: Job, state: str) -> None:
         self._places += 1
@@ -207,7 +221,7 @@ class Model:
             self._move(job, "waiting")
         return len(due)
 
-    # -- producing -----------------------------------------------------------------------------------------------
+    # -- producing ---------------------------------------------------------------------------------
 
     def enqueue(self, job: Job) -> bool:
         """Add a job, unless its id is taken. One that has a `due` in the future is delayed."""
@@ -220,7 +234,8 @@ class Model:
         return True
 
     def enqueue_if(self, job: Job, how: str, most: int) -> str:
-        """Add a job under one condition, and return the outcome. *most* jobs may wait, if that is the condition."""
+        """Add a job under one condition, and return the outcome. *most* jobs may wait, if that is
+        the condition."""
         name = str(job.id)
         if how in {"throttle", "unique_for"} and name in self.taken:
             return "dropped" if how == "throttle" else "present"
@@ -243,11 +258,14 @@ class Model:
         self.enqueue(job)
         self.gone["enqueued"] -= not self.counts_foreign
 
-    # -- schedules -----------------------------------------------------------------------------------------------
+    # -- schedules ---------------------------------------------------------------------------------
 
     def by_tick(self) -> list[str]:
         """Return the schedules' names, the next due first and paused ones last."""
-        return sorted(self.schedules, key=lambda name: (self.schedules[name].paused, self.schedules[name].due, name))
+        return sorted(
+            self.schedules,
+            key=lambda name: (self.schedules[name].paused, self.schedules[name].due, name),
+        )
 
     def schedule(self, name: str, made: Recurring) -> Recurring:
         """Make or replace a schedule. It stays paused, and its last run is kept."""
@@ -290,10 +308,12 @@ class Model:
             ticks = range(known.due, now + 1, known.every)
             known.due = ticks[-1] + known.every
             late = now - ticks[-1] > GRACE
-            for moment in {"all": ticks, "once": ticks[-1:], "skip": () if late else ticks[-1:]}[known.missed]:
+            for moment in {"all": ticks, "once": ticks[-1:], "skip": () if late else ticks[-1:]}[
+                known.missed
+            ]:
                 self.run_schedule(name, moment, f"{name}@{moment}")
 
-    # -- leasing -------------------------------------------------------------------------------------------------
+    # -- leasing -----------------------------------------------------------------------------------
 
     def lease(self, worker: str, n: int, *, at_most_once: bool = False) -> list[Held]:
         """Hand out *n* jobs. A job without attempts left, or without a payload, dies on the way."""
@@ -315,13 +335,18 @@ class Model:
         return handed
 
     def _hand_out(self, worker: str, n: int) -> list[Held]:
-        """Hand out one script's worth of jobs, readable or not. A suspect is handed out alone, after all others."""
+        """Hand out one script's worth of jobs, readable or not. A suspect is handed out alone,
+        after all others."""
         endless = not self.max_attempts  # without an end, none is a suspect
-        if any(job.suspect and not endless for job in self.in_state("leased") if job.holder == worker):
+        if any(
+            job.suspect and not endless for job in self.in_state("leased") if job.holder == worker
+        ):
             return []
         suspects = [job for job in self.in_state("parked") if job.suspect and not endless]
         others = [job for job in self.waiting() if job not in suspects]
-        return self._take(worker, others, n) or self._take(worker, sorted(suspects, key=lambda job: job.deaths), 1)
+        return self._take(worker, others, n) or self._take(
+            worker, sorted(suspects, key=lambda job: job.deaths), 1
+        )
 
     def _take(self, worker: str, jobs: list[Job], n: int) -> list[Held]:
         handed: list[Held] = []
@@ -341,7 +366,7 @@ class Model:
             handed.append(Held(job, worker, job.place, job.deliveries))
         return handed
 
-    # -- settling ------------------------------------------------------------------------------------------------
+    # -- settling ----------------------------------------------------------------------------------
 
     def complete(self, held: Held, result: bytes | None = None, *, fenced: bool = False) -> bool:
         """Complete a job. The first completer wins. With a fence only the present holder does."""
@@ -389,7 +414,7 @@ class Model:
         self.alive[held.worker] = True
         return True
 
-    # -- a worker's life -----------------------------------------------------------------------------------------
+    # -- a worker's life ---------------------------------------------------------------------------
 
     def beat(self, worker: str, *, register: bool) -> bool:
         """Record a heartbeat. It fails for a worker that is not registered."""
@@ -399,8 +424,9 @@ class Model:
         return True
 
     def reclaim(self, worker: str, *, senior: bool) -> tuple[int, int, int]:
-        """Park jobs with expired leases. If *worker* is alive and has been for long (*senior*), park the jobs of silent
-        workers too. Return the numbers of parked jobs, of dead workers and of due jobs.
+        """Park jobs with expired leases. If *worker* is alive and has been for long (*senior*),
+        park the jobs of silent workers too. Return the numbers of parked jobs, of dead workers and
+        of due jobs.
         """
         judges = senior and self.alive.get(worker, False)
         silent = [name for name, alive in self.alive.items() if judges and not alive]
@@ -414,7 +440,8 @@ class Model:
             self._park(job)
         held = Counter(job.holder for job in self.in_state("leased"))
         for job in [job for job in back if job.state == "leased"]:
-            job.deaths += held[job.holder] > 1 or not self.alive.get(job.holder, True)  # its holder may have died
+            # its holder may have died
+            job.deaths += held[job.holder] > 1 or not self.alive.get(job.holder, True)
             self._park(job)
         return len(back), len(silent), self.promote()
 
@@ -427,7 +454,7 @@ class Model:
         self.alive.pop(worker, None)
         return len(held)
 
-    # -- the whole queue -----------------------------------------------------------------------------------------
+    # -- the whole queue ---------------------------------------------------------------------------
 
     def cancel(self, name: str) -> bool:
         """Remove a job, whoever has it."""
@@ -436,7 +463,9 @@ class Model:
 
     def cancel_payload(self, payload: bytes) -> int:
         """Remove all jobs of a payload but dead ones."""
-        return self._cancel([job for job in self.jobs if job.payload == payload and job.state != "dead"])
+        return self._cancel(
+            [job for job in self.jobs if job.payload == payload and job.state != "dead"]
+        )
 
     def _cancel(self, jobs: list[Job]) -> int:
         self.cancelled |= {job.id for job in jobs if job.id is not None}
@@ -457,7 +486,8 @@ class Model:
         return self._remove(self.jobs, "deleted")
 
     def redrive(self, names: Iterable[str] = (), payload: bytes | None = None) -> int:
-        """Move dead letters to the back, unless their id is taken again. Attempts start anew, tokens go on."""
+        """Move dead letters to the back, unless their id is taken again. Attempts start anew,
+        tokens go on."""
         back = 0
         for job in self._letters(names):
             if job.id is not None and not self.named(job.id):

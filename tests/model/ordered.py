@@ -1,5 +1,5 @@
-"""A random walk over an ordered queue beside a model of it. Each key is a list of which only the first may be
-leased.
+"""A random walk over an ordered queue beside a model of it. Each key is a list of which only the
+first may be leased.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Walk:
 
     server: Server
     seed: int
-    jobs: list[Job] = field(factory=list[Job])  # that are in the queue, in the order of their places
+    # that are in the queue, in the order of their places
+    jobs: list[Job] = field(factory=list[Job])
     dead: list[Job] = field(factory=list[Job])
     log: list[str] = field(factory=list[str])
     number: int = 0
@@ -54,8 +55,11 @@ class Walk:
 
     def run(self, steps: int) -> None:
         """Walk. Raise `AssertionError` with the log of steps."""
-        history = 1000 * (self.seed % 2)  # without one, attempts are not kept, and some calls take a shorter way
-        self.queue = Queue("q", url=self.server.url, ordered=True, max_attempts=ATTEMPTS, history=history)
+        # without one, attempts are not kept, and some calls take a shorter way
+        history = 1000 * (self.seed % 2)
+        self.queue = Queue(
+            "q", url=self.server.url, ordered=True, max_attempts=ATTEMPTS, history=history
+        )
         self.ops = self.queue.ops
         try:
             with self.queue, redis.Redis(unix_socket_path=self.server.path) as self.redis:
@@ -68,7 +72,9 @@ class Walk:
                     self.agrees()
                 self.drains()
         except AssertionError as error:
-            raise AssertionError(f"seed {self.seed}, after {', '.join(self.log[-20:])}: {error}") from error
+            raise AssertionError(
+                f"seed {self.seed}, after {', '.join(self.log[-20:])}: {error}"
+            ) from error
 
     def first(self, job: Job) -> bool:
         """Tell whether no other job of its key comes before it."""
@@ -114,11 +120,12 @@ class Walk:
         self.number += 1
         return f"why {self.number}"
 
-    # -- steps -------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def do_enqueue(self) -> None:
         made = []
-        for _ in range(self.random.choice((1, 2, 3, 4, 5, 6, 14))):  # of 14 in a millisecond, some have two digits
+        # of 14 in a millisecond, some have two digits
+        for _ in range(self.random.choice((1, 2, 3, 4, 5, 6, 14))):
             self.number += 1
             job = Job(f"j{self.number}", self.random.choice(KEYS))
             self.jobs.append(job)
@@ -131,7 +138,9 @@ class Walk:
             pass
         if len(grant.claims) < most and not grant.paused:
             apart = self.suspects()
-            left = [job.id for job in self.jobs if job.state in ("waiting", "due") and self.first(job)]
+            left = [
+                job.id for job in self.jobs if job.state in ("waiting", "due") and self.first(job)
+            ]
             left = [name for name in left if name not in apart]
             assert not left, f"{left} could be leased"
 
@@ -160,8 +169,11 @@ class Walk:
         assert job.state in ("waiting", "due"), f"{job.id} is {job.state}"
         assert self.first(job), f"{job.id} is not the first of its key"
         attempt = claim.job.attempt
-        assert job.spent < 0 or attempt == job.spent + 1, f"{claim} is not the next attempt of {job}"
-        # The group has lost the deliveries, but not the releases: then the first attempt may come several times.
+        assert job.spent < 0 or attempt == job.spent + 1, (
+            f"{claim} is not the next attempt of {job}"
+        )
+        # The group has lost the deliveries, but not the releases: then the first attempt may come
+        # several times.
         job.spent = UNKNOWN if job.spent < 0 and attempt == 1 else attempt
         assert not job.claims or claim.token > job.claims[-1].token
         job.state = "leased"
@@ -181,11 +193,19 @@ class Walk:
 
     def do_complete(self) -> None:
         """Complete several jobs at once. The first completer wins."""
-        some = {id(found[0]): found for found in (self.settle() for _ in range(self.random.randint(1, 4))) if found}
+        some = {
+            id(found[0]): found
+            for found in (self.settle() for _ in range(self.random.randint(1, 4)))
+            if found
+        }
         if not some:
             return
         fenced = self.random.random() < 0.3
-        pairs = [found for found in some.values() if found[1].worker == next(iter(some.values()))[1].worker]
+        pairs = [
+            found
+            for found in some.values()
+            if found[1].worker == next(iter(some.values()))[1].worker
+        ]
         won = self.queue._run(self.ops.complete([claim for _, claim, _ in pairs], fenced=fenced))
         assert won == [holds or not fenced for _, _, holds in pairs]
         for (job, _, _), gone in zip(pairs, won, strict=True):
@@ -207,16 +227,25 @@ class Walk:
         found = self.settle()
         if found:
             job, claim, holds = found
-            delay, spend, reason = self.random.choice((None, FOREVER_S)), self.random.choice((1, 1, 0)), self.why()
-            forgiven = int(self.redis.hget(self.ops.keys.key("deaths"), claim.entry) or 0)  # of its holders
+            delay, spend, reason = (
+                self.random.choice((None, FOREVER_S)),
+                self.random.choice((1, 1, 0)),
+                self.why(),
+            )
+            # of its holders
+            forgiven = int(self.redis.hget(self.ops.keys.key("deaths"), claim.entry) or 0)
             assert self.queue._run(self.ops.retry([(claim, delay, spend, reason)])) == [holds]
             job.tried += [reason] if holds and spend else []
             if holds and spend and job.spent - forgiven >= ATTEMPTS:
                 self.go(job)
                 self.dead.append(job)
             elif holds:
-                job.state, job.spent = "delayed" if delay else "waiting", job.spent - (not spend) - forgiven
-                job.claims = job.claims if job.key else []  # one without a key has another entry now
+                job.state, job.spent = (
+                    "delayed" if delay else "waiting",
+                    job.spent - (not spend) - forgiven,
+                )
+                # one without a key has another entry now
+                job.claims = job.claims if job.key else []
 
     def do_dead_letter(self) -> None:
         found = self.settle()
@@ -276,7 +305,10 @@ class Walk:
 
     def do_replace(self) -> None:
         """Replace a job that never began. It goes to the end of its key with another payload."""
-        job = next((job for job in self.jobs if job.state == "waiting" and not (job.claims or job.spent)), None)
+        job = next(
+            (job for job in self.jobs if job.state == "waiting" and not (job.claims or job.spent)),
+            None,
+        )
         if job and self.queue.find(job.id).state in ("waiting", "parked"):  # type: ignore[union-attr]
             outcome = self.queue.enqueue(b"y", id=job.id, key=job.key, if_exists=Replace()).outcome
             assert outcome == "replaced"
@@ -304,7 +336,8 @@ class Walk:
         assert (found.leftovers, found.stranded, found.dangling) == (0, 0, 0)
 
     def do_lose_the_group(self) -> None:
-        """Lose the pending list, as in a failover or by a foreign command. All leased jobs are in front again."""
+        """Lose the pending list, as in a failover or by a foreign command. All leased jobs are in
+        front again."""
         if self.random.random() < 0.2 and not self.some("delayed", "due"):
             self.do_reclaim()  # as in any queue that has workers
             with suppress(redis.ResponseError):  # there may be no stream yet
@@ -331,7 +364,9 @@ class Walk:
             leased = [job for job in self.jobs if job.state == "leased"]
             if not leased:
                 break
-            assert all(self.queue._run(self.ops.complete([job.claims[-1] for job in leased], fenced=False)))
+            assert all(
+                self.queue._run(self.ops.complete([job.claims[-1] for job in leased], fenced=False))
+            )
             for job in leased:
                 self.go(job)
         assert not self.jobs, f"{[job.id for job in self.jobs]} do not come"

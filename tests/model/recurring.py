@@ -1,8 +1,8 @@
-"""The machine of `machine` with schedules. They are made, replaced, run by hand, paused, resumed and removed, and their
-ticks come.
+"""The machine of `machine` with schedules. They are made, replaced, run by hand, paused, resumed
+and removed, and their ticks come.
 
-Intervals are hours: a tick is made late by rewriting it. Due jobs are enqueued at once, so that the other rules meet no
-tick.
+Intervals are hours: a tick is made late by rewriting it. Due jobs are enqueued at once, so that the
+other rules meet no tick.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tests.model.model import Recurring
 
 HOUR = 3_600_000  # ms
 PAUSED = 2 * 10**14  # ms by which the tick of a paused schedule is later
-LATE = (1_000, HOUR // 2, 3 * HOUR + HOUR // 2, 8 * HOUR + HOUR // 2)  # ms; never close to a whole number of intervals
+# ms; never close to a whole number of intervals
+LATE = (1_000, HOUR // 2, 3 * HOUR + HOUR // 2, 8 * HOUR + HOUR // 2)
 schedules = st.sampled_from(["often", "seldom"])
 
 
@@ -32,7 +33,13 @@ class Scheduling(Machine):
         missed=st.sampled_from(["skip", "once", "all"]),
     )  # fmt: skip
     def schedule(
-        self, client: str, name: str, payload: bytes, head: dict[str, str] | None, hours: int, missed: str
+        self,
+        client: str,
+        name: str,
+        payload: bytes,
+        head: dict[str, str] | None,
+        hours: int,
+        missed: str,
     ) -> None:
         """Make or replace a schedule. With the same interval its next tick stays."""
         before, every = self.milliseconds(), hours * HOUR
@@ -92,7 +99,9 @@ class Scheduling(Machine):
     def turn(self, client: str) -> None:
         """Enqueue the jobs of due schedules, as every leasing client does."""
         queue = self.queues[client]
-        for op in schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops:
+        for op in schedule_ops.plan_ticks(
+            queue.ops, queue._run(schedule_ops.ticking(queue.ops))
+        ).ops:
             assert queue._run(op) == 1
         self.model.tick(self.milliseconds())
 

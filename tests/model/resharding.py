@@ -1,5 +1,6 @@
-"""Clients that enqueue with old and new tables while others change the number of shards. Any of them stops between any
-two scripts. One job of an id exists at a time, and each accepted job is done once.
+"""Clients that enqueue with old and new tables while others change the number of shards. Any of
+them stops between any two scripts. One job of an id exists at a time, and each accepted job is done
+once.
 """
 
 from __future__ import annotations
@@ -153,7 +154,11 @@ class Machine(RuleBasedStateMachine):
         self.begin(client, client.whole.enqueue(job, add, asks=False), [(job.payload, name)])
         self.go_on(at, times)
 
-    @rule(at=who, names=st.lists(st.sampled_from([*IDS, None]), min_size=1, max_size=3, unique=True), times=steps)
+    @rule(
+        at=who,
+        names=st.lists(st.sampled_from([*IDS, None]), min_size=1, max_size=3, unique=True),
+        times=steps,
+    )
     def enqueue_many(self, at: int, names: list[str | None], times: int) -> None:
         if (client := self.idle(at)) is None:
             return
@@ -206,9 +211,15 @@ class Machine(RuleBasedStateMachine):
         while client.call is not None:
             self.step(client)
 
-    @rule(at=who, shards=st.sampled_from([2, 3, 4]), times=st.integers(1, 9), name=st.sampled_from(IDS))
+    @rule(
+        at=who,
+        shards=st.sampled_from([2, 3, 4]),
+        times=st.integers(1, 9),
+        name=st.sampled_from(IDS),
+    )
     def change_half(self, at: int, shards: int, times: int, name: str) -> None:
-        """Stop a change halfway. Then a program with the new table and one with the old table enqueue the same id."""
+        """Stop a change halfway. Then a program with the new table and one with the old table
+        enqueue the same id."""
         self.change(at, shards, times)
         self.crash(at, after=False)
         self.enqueue(at, name, 40)

@@ -1,6 +1,7 @@
 """The machine of `hand_over` on every server, and the bugs that it must find.
 
-HAND_OVER_EXAMPLES=5000 HAND_OVER_SEED=7 pytest tests/model/test_hand_over.py -k holds -n 2 --timeout 0
+HAND_OVER_EXAMPLES=5000 HAND_OVER_SEED=7 pytest tests/model/test_hand_over.py -k holds -n 2
+--timeout 0
 
 is a long run of other examples.
 """

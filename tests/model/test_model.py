@@ -2,8 +2,9 @@
 
     MODEL_EXAMPLES=20000 MODEL_SEED=7 pytest tests/model -k agrees -n 2 --timeout 0
 
-is a long run of other examples (`MODEL_STEPS`, 40, is how long each is). The seed decides everything but the clock, so
-the same one finds the same again; a failure is made small, and printed as the steps that lead to it.
+is a long run of other examples (`MODEL_STEPS`, 40, is how long each is). The seed decides
+everything but the clock, so the same one finds the same again; a failure is made small, and printed
+as the steps that lead to it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SEED = int(os.environ.get("MODEL_SEED", "4"))
 
 @pytest.mark.parametrize("machine", [Machine, Scheduling])
 def test_server_agrees(server: Server, machine: type[Machine], large: bool) -> None:
-    """The model predicts the outcome of every operation. Each server gets other examples, and the newest gets more."""
+    """The model predicts the outcome of every operation. Each server gets other examples, and the
+    newest gets more."""
     run_on(server, machine, SEED, EXAMPLES, STEPS, large=large)
 
 
@@ -42,7 +44,9 @@ def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", SCHEDULES)
-def test_planted_bug_of_schedules(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_of_schedules(
+    newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The model with schedules finds it."""
     plant_scripts(monkeypatch, SCHEDULES[mutant])
     with pytest.raises(AssertionError):

@@ -1,6 +1,7 @@
 """The machine of a changing number of shards on every server, and the bugs that it must find.
 
-RESHARDING_EXAMPLES=2000 RESHARDING_SEED=7 pytest tests/model/test_resharding.py -k holds -n 2 --timeout 0
+RESHARDING_EXAMPLES=2000 RESHARDING_SEED=7 pytest tests/model/test_resharding.py -k holds -n 2
+--timeout 0
 
 is a long run of other examples.
 """

@@ -41,21 +41,43 @@ Call = tuple[list[Any], Any]
 
 @frozen
 class Calls:
-    """A script with an operation that sends it, and calls with their replies, as `(arguments, reply)`."""
+    """A script with an operation that sends it, and calls with their replies, as `(arguments,
+    reply)`."""
 
     sample: Op[object]
-    """An operation on the queue `shop/orders`: its arguments are compared with the header, and set to extremes."""
+    """An operation on the queue `shop/orders`: its arguments are compared with the header, and set
+    to extremes."""
     nothing: Sequence[Call] = ()
     """Replies where the queue has nothing. Scripts of flows have theirs in `test_flows`."""
     filled: Sequence[Call] = ()
-    """Calls on a queue that `fill` has filled, and the reply when the same call is made once more."""
+    """Calls on a queue that `fill` has filled, and the reply when the same call is made once
+    more."""
     payloads: str = ""
-    """Why it touches no payload, or nothing that grows with the queue. Other scripts have a function in `stands`."""
+    """Why it touches no payload, or nothing that grows with the queue. Other scripts have a
+    function in `stands`."""
 
 
 def fill(lua: Lua) -> str:
-    """Add jobs in every state. Worker `w` has leased `i` with its own duration. Return the entry of `i`."""
-    lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i", "late", "+60000", 4, "data", "z", "id", "late")
+    """Add jobs in every state. Worker `w` has leased `i` with its own duration. Return the entry of
+    `i`."""
+    lua(
+        "enqueue",
+        "full",
+        "i",
+        "",
+        4,
+        "data",
+        "a",
+        "id",
+        "i",
+        "late",
+        "+60000",
+        4,
+        "data",
+        "z",
+        "id",
+        "late",
+    )
     lua.lease(limit=1, duration=TERM)
     (entry,) = lua.holders()
     parked, dead, _ = lua.add("p", "d", "n")
@@ -67,7 +89,8 @@ def fill(lua: Lua) -> str:
 
 
 def cases(*, recorded: bool) -> list[Any]:
-    """List the calls on a filled queue, of scripts that record their calls or of the others, as `(name, call)`."""
+    """List the calls on a filled queue, of scripts that record their calls or of the others, as
+    `(name, call)`."""
     return [
         pytest.param(name, call, id=f"{name}-{number}")
         for name, calls in CALLS.items()
@@ -91,7 +114,10 @@ def agrees(reply: Any, expected: Any) -> bool:
 OPS = Ops(Keys.of("shop/orders"))
 SHARD = ShardOps(OPS.keys)
 FAIR = Ops(OPS.keys, QueueSettings(fair="tenant", weights={"a": 2.0}, ordered=True))
-TERMS = ("fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[],"rates":[],"words":{"fair":"tenant"}}')
+TERMS = (
+    "fair=tenant limits= rates=",
+    '{"path":["tenant"],"keys":[],"limits":[],"rates":[],"words":{"fair":"tenant"}}',
+)
 FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
@@ -99,13 +125,37 @@ CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i i
 INTENT = transfer_ops.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
 CALLS: dict[str, Calls] = {
     "about": Calls(
-        sample=view_ops.about(OPS), nothing=[([], [ANY, 0, 0, 0])], payloads="three fields, one of at most 16 options"
+        sample=view_ops.about(OPS),
+        nothing=[([], [ANY, 0, 0, 0])],
+        payloads="three fields, one of at most 16 options",
     ),
     "accept": Calls(
         sample=transfer_ops.accept(OPS, 5, [INTENT]),
-        nothing=[([0], [0, ANY, 0, []]), ([0, "n", "i", "", 4, "data", "a", "id", "i"], [0, ANY, 0, []])],
+        nothing=[
+            ([0], [0, ANY, 0, []]),
+            ([0, "n", "i", "", 4, "data", "a", "id", "i"], [0, ANY, 0, []]),
+        ],
         filled=[
-            ([4e12, "n", "new", "+60000", 4, "data", "b", "id", "new", "m", "", "", 2, "data", "c"], [1, ANY, 0, []])
+            (
+                [
+                    4e12,
+                    "n",
+                    "new",
+                    "+60000",
+                    4,
+                    "data",
+                    "b",
+                    "id",
+                    "new",
+                    "m",
+                    "",
+                    "",
+                    2,
+                    "data",
+                    "c",
+                ],
+                [1, ANY, 0, []],
+            )
         ],
     ),
     "ask_worker": Calls(
@@ -154,7 +204,10 @@ CALLS: dict[str, Calls] = {
     ),
     "declare": Calls(
         sample=Ops(OPS.keys, QueueSettings(max_attempts=3)).declare(serving=True),
-        nothing=[([0, "codec", "JSONCodec"], [1]), ([0, "codec", "BytesCodec"], [1, "codec", "JSONCodec"])],
+        nothing=[
+            ([0, "codec", "JSONCodec"], [1]),
+            ([0, "codec", "BytesCodec"], [1, "codec", "JSONCodec"]),
+        ],
         payloads="one field, of at most 16 options",
     ),
     "declare_terms": Calls(
@@ -175,7 +228,26 @@ CALLS: dict[str, Calls] = {
         filled=[
             (["plain", "a"], ANY),
             (
-                ["full", "", "", 2, "data", "a", "j", "", 4, "data", "b", "id", "j", "k", "+6", 2, "data", "c"],
+                [
+                    "full",
+                    "",
+                    "",
+                    2,
+                    "data",
+                    "a",
+                    "j",
+                    "",
+                    4,
+                    "data",
+                    "b",
+                    "id",
+                    "j",
+                    "k",
+                    "+6",
+                    2,
+                    "data",
+                    "c",
+                ],
                 [ANY, 1, "j", 0, "k", 0],
             ),
         ],
@@ -185,24 +257,51 @@ CALLS: dict[str, Calls] = {
         nothing=[([1, 5000, 1, "i", "+60000", "throttle=60000", 2, "data", "a"], [-1, "", "i", 1])],
         filled=[
             (
-                [9, 5000, 1, "new", "+60000", "throttle=60000", 2, "data", "b", "i", "", "replace=1", 2, "data", "b"],
+                [
+                    9,
+                    5000,
+                    1,
+                    "new",
+                    "+60000",
+                    "throttle=60000",
+                    2,
+                    "data",
+                    "b",
+                    "i",
+                    "",
+                    "replace=1",
+                    2,
+                    "data",
+                    "b",
+                ],
                 [-1, "", "new", 4, "i", 0],
             )
         ],
     ),
-    "enqueue_one": Calls(sample=enqueue_one(OPS).of(b"x"), nothing=[(["a"], ANY)], filled=[(["a"], ANY)]),
+    "enqueue_one": Calls(
+        sample=enqueue_one(OPS).of(b"x"), nothing=[(["a"], ANY)], filled=[(["a"], ANY)]
+    ),
     "expire": Calls(
         sample=admin_ops.expire(OPS, "-", ["i"]),
         nothing=[(["-", 500], [0, ""]), (["-", 500, "i", "5-0"], [0, ""])],
         filled=[(["-", 500, "i"], [0, ""]), (["-", 500], [0, ""])],
     ),
     "fail_worker": Calls(
-        sample=admin_ops.fail_worker(OPS, "w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]
+        sample=admin_ops.fail_worker(OPS, "w"),
+        nothing=[(["w", 500], [0, 0])],
+        filled=[(["w", 500], [0, 0])],
     ),
-    "find": Calls(sample=view_ops.find(OPS, "i"), nothing=[(["i", ""], [ANY, [], ""]), (["5-0", ""], [ANY, [], ""])]),
+    "find": Calls(
+        sample=view_ops.find(OPS, "i"),
+        nothing=[(["i", ""], [ANY, [], ""]), (["5-0", ""], [ANY, [], ""])],
+    ),
     "flow_advance": Calls(sample=FLOW.ops.advance([FLOW.ops.cancelling("i")])),
-    "flow_events": Calls(sample=FLOW.ops.events(), payloads="names of jobs, at most 200 of a stage"),
-    "flow_find": Calls(sample=FLOW.ops.found("a", "b", ""), payloads="names of runs, at most 1,000"),
+    "flow_events": Calls(
+        sample=FLOW.ops.events(), payloads="names of jobs, at most 200 of a stage"
+    ),
+    "flow_find": Calls(
+        sample=FLOW.ops.found("a", "b", ""), payloads="names of runs, at most 1,000"
+    ),
     "flow_read": Calls(sample=FLOW.ops.read(["i", "j"])),
     "flow_start": Calls(sample=FLOW.ops.start(NewJob(b"x", "i"))),
     "hand": Calls(
@@ -210,7 +309,9 @@ CALLS: dict[str, Calls] = {
         nothing=[([0, 10, 0, 0], [0, [], []])],
         filled=[([0, 10, 1, 1, "00c0ffee q/b m", "4 q/b m", "4 q/b l"], [0, [], ["4 q/b m"]])],
     ),
-    "hand_schedule": Calls(sample=SHARD.hand_schedule("s"), nothing=[(["s"], [])], payloads="one schedule"),
+    "hand_schedule": Calls(
+        sample=SHARD.hand_schedule("s"), nothing=[(["s"], [])], payloads="one schedule"
+    ),
     "handing": Calls(sample=transfer_ops.handing(OPS), nothing=[([], 0)], payloads="one number"),
     "inherit": Calls(
         sample=SHARD.inherit(["history", "5 1000"]),
@@ -226,20 +327,36 @@ CALLS: dict[str, Calls] = {
         ],
     ),
     "lease_fair": Calls(
-        sample=Ops(Keys.of("shop/orders"), QueueSettings(fair="tenant", ordered=True)).lease("w", 10, fair=True),
-        nothing=[(["w", 10, "", TERM, TERM, 0, 1000, 0, "", 1, 1, 0], [5, -1, [], [], 0, ANY, 0, [], 0, ""])],
+        sample=Ops(Keys.of("shop/orders"), QueueSettings(fair="tenant", ordered=True)).lease(
+            "w", 10, fair=True
+        ),
+        nothing=[
+            (
+                ["w", 10, "", TERM, TERM, 0, 1000, 0, "", 1, 1, 0],
+                [5, -1, [], [], 0, ANY, 0, [], 0, ""],
+            )
+        ],
     ),
     "lease_of": Calls(
-        sample=view_ops.lease_of(OPS, "1-0"), nothing=[(["5-0"], [])], payloads="one row of a pending list"
+        sample=view_ops.lease_of(OPS, "1-0"),
+        nothing=[(["5-0"], [])],
+        payloads="one row of a pending list",
     ),
-    "leave": Calls(sample=OPS.leave("w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]),
+    "leave": Calls(
+        sample=OPS.leave("w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]
+    ),
     "levels": Calls(sample=view_ops.levels(OPS), nothing=[([], 0)], payloads="one field"),
     "list": Calls(
         sample=view_ops.listing(OPS, "waiting", "", wanted=["tenant", "=a"]),
-        nothing=[([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
+        nothing=[
+            ([state, "", 100], ["", ANY, []])
+            for state in ("running", "delayed", "blocked", "dead", "ended")
+        ],
     ),
     "line_up": Calls(sample=fair_ops.line_up(FAIR, "w"), nothing=[([500], 0)], filled=[([500], 0)]),
-    "listen": Calls(sample=event_ops.listen(OPS), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
+    "listen": Calls(
+        sample=event_ops.listen(OPS), nothing=[([], 1)], filled=[([], 1)], payloads="one field"
+    ),
     "measure": Calls(sample=view_ops.measure(OPS), nothing=[([], [0] * 14)]),
     "move": Calls(
         sample=admin_ops.move(OPS, "shop/bills", "-", ["i"]),
@@ -260,7 +377,10 @@ CALLS: dict[str, Calls] = {
         ],
     ),
     "pause": Calls(
-        sample=admin_ops.pause(OPS, True), nothing=[([1], 1), ([0], 1)], filled=[([1], 0)], payloads="one field"
+        sample=admin_ops.pause(OPS, True),
+        nothing=[([1], 1), ([0], 1)],
+        filled=[([1], 0)],
+        payloads="one field",
     ),
     "paused": Calls(sample=admin_ops.paused(OPS), nothing=[([], 0)], payloads="one field"),
     "position": Calls(
@@ -268,7 +388,9 @@ CALLS: dict[str, Calls] = {
         nothing=[([name, 10, ""], [-1, ""]) for name in ("i", "5-0", "99999999999999999999-0")],
     ),
     "present": Calls(
-        sample=SHARD.present(["i", "j"]), nothing=[(["a", "b"], [0, 0])], payloads="names of jobs, at most 1,000"
+        sample=SHARD.present(["i", "j"]),
+        nothing=[(["a", "b"], [0, 0])],
+        payloads="names of jobs, at most 1,000",
     ),
     "progress": Calls(
         sample=step_ops.progress(OPS, CLAIMS[0], 0.5, "half"),
@@ -297,12 +419,20 @@ CALLS: dict[str, Calls] = {
         nothing=[(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
         filled=[(["-", 500], [0, ""])],
     ),
-    "reclaim": Calls(sample=OPS.reclaim("w", 10.0), nothing=[(["w", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0, -1, -1])]),
+    "reclaim": Calls(
+        sample=OPS.reclaim("w", 10.0),
+        nothing=[(["w", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0, -1, -1])],
+    ),
     "recur": Calls(
         sample=schedule_ops.declare_schedules(
             OPS, Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]), "w"
         ),
-        nothing=[(["w", ""], [0]), (["w", "v1", "tasks/a"], [1]), (["w", "v1", "tasks/a"], [0]), (["v", "v2"], [1])],
+        nothing=[
+            (["w", ""], [0]),
+            (["w", "v1", "tasks/a"], [1]),
+            (["w", "v1", "tasks/a"], [0]),
+            (["v", "v2"], [1]),
+        ],
         filled=[(["w", "v1", "tasks/a"], [0])],
         payloads="names of schedules, at most 1,000 of each version of the code that runs",
     ),
@@ -330,7 +460,9 @@ CALLS: dict[str, Calls] = {
     "relayed": Calls(
         sample=outbox_ops.relayed(OPS, OutboxView("host:1", 2, 3.0, 4, ended=False)),
         nothing=[([], [-1])],
-        filled=[(["relay", "host:1", "rows", "2"], [ANY, "at", ANY, "relay", "host:1", "rows", "2"])],
+        filled=[
+            (["relay", "host:1", "rows", "2"], [ANY, "at", ANY, "relay", "host:1", "rows", "2"])
+        ],
         payloads="a report of 6 short fields",
     ),
     "report": Calls(
@@ -364,7 +496,9 @@ CALLS: dict[str, Calls] = {
             (["w", 1, 1000, ENTRY, 1, "", 1, "why"], [0]),
         ],
     ),
-    "run_schedule": Calls(sample=schedule_ops.run_schedule(OPS, "s"), nothing=[(["s"], "")], filled=[(["s"], ANY)]),
+    "run_schedule": Calls(
+        sample=schedule_ops.run_schedule(OPS, "s"), nothing=[(["s"], "")], filled=[(["s"], ANY)]
+    ),
     "schedule": Calls(
         sample=schedule_ops.schedule(OPS, "s", Timing(every=1000), "once", NewJob(b"x"))(5),
         nothing=[(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
@@ -375,7 +509,9 @@ CALLS: dict[str, Calls] = {
         nothing=[([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "one", "none")],
     ),
     "seal": Calls(
-        sample=SHARD.seal(2), nothing=[([0], [0]), ([1], [0])], payloads="five fields, one of at most 16 options"
+        sample=SHARD.seal(2),
+        nothing=[([0], [0]), ([1], [0])],
+        payloads="five fields, one of at most 16 options",
     ),
     "shards": Calls(
         sample=table(OPS.keys, Table.of("shop", 2).rows()),
@@ -393,7 +529,11 @@ CALLS: dict[str, Calls] = {
         nothing=[([10, "-"], ["", "0", [], "", []])],
         payloads="20 values of at most 500 bytes",
     ),
-    "slots": Calls(sample=fair_ops.slots(FAIR), nothing=[([10], [])], payloads="200 values of at most 500 bytes"),
+    "slots": Calls(
+        sample=fair_ops.slots(FAIR),
+        nothing=[([10], [])],
+        payloads="200 values of at most 500 bytes",
+    ),
     "signs": Calls(
         sample=view_ops.signs(OPS, 3600, 100),
         nothing=[([3600, 100], [0, 0, 0, 0, [0, 0, 0, 0]])],
@@ -428,7 +568,9 @@ CALLS: dict[str, Calls] = {
         payloads="one schedule",
     ),
     "tick": Calls(
-        sample=schedule_ops.plan_ticks(OPS, DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+        sample=schedule_ops.plan_ticks(
+            OPS, DueSchedules(7, None, [("s", 5, "every 1000", "once")])
+        ).ops[0],
         nothing=[(["s", "every 1000", 5, 10, 5], 0)],
         filled=[(["s", "every 1000", 5, 1005, 5], 0)],
     ),
@@ -438,7 +580,10 @@ CALLS: dict[str, Calls] = {
         payloads="a part of one string, 104 kB",
     ),
     "unschedule": Calls(
-        sample=schedule_ops.unschedule(OPS, "s"), nothing=[(["s"], 0)], filled=[(["s"], 0)], payloads="one schedule"
+        sample=schedule_ops.unschedule(OPS, "s"),
+        nothing=[(["s"], 0)],
+        filled=[(["s"], 0)],
+        payloads="one schedule",
     ),
     "wait": Calls(
         sample=step_ops.wait(OPS, CLAIMS[0], "night", "sleep", "+5"),
@@ -446,6 +591,10 @@ CALLS: dict[str, Calls] = {
         filled=[(["w", ENTRY, 1, "i", "5", "night", "sleep", "+60000", 1, ""], [1, 2, ANY])],
         payloads="one row of a run",
     ),
-    "wipe": Calls(sample=SHARD.wipe(), nothing=[([], 0)], payloads="names of keys, and of fields of the stats"),
-    "workers": Calls(sample=view_ops.workers(OPS), nothing=[([], [ANY])], payloads="one row a worker"),
+    "wipe": Calls(
+        sample=SHARD.wipe(), nothing=[([], 0)], payloads="names of keys, and of fields of the stats"
+    ),
+    "workers": Calls(
+        sample=view_ops.workers(OPS), nothing=[([], [ANY])], payloads="one row a worker"
+    ),
 }

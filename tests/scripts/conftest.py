@@ -19,19 +19,22 @@ from tests.support.servers import Server
 
 ACCESS = Path(__file__).parents[2] / "docs" / "how-to" / "run-in-production.md"
 COMMANDS = re.findall(
-    r"\s([+&]\S+|resetchannels)", re.findall(r"^ACL SETUSER .*$", ACCESS.read_text("utf-8"), re.MULTILINE)[0]
+    r"\s([+&]\S+|resetchannels)",
+    re.findall(r"^ACL SETUSER .*$", ACCESS.read_text("utf-8"), re.MULTILINE)[0],
 )
 PREFIX = "headrace:{q}:q:"
 TERM = 60_000  # ms of a lease, where it does not matter
 
 
 def declared(name: str) -> list[str]:
-    """Return the parts that are a script's keys, in their order. The keys of its items come after them."""
+    """Return the parts that are a script's keys, in their order. The keys of its items come after
+    them."""
     return fixed(script(name).keys)
 
 
 class Lua:
-    """Runs scripts as a user who may touch only its declared keys, and only by the documented commands."""
+    """Runs scripts as a user who may touch only its declared keys, and only by the documented
+    commands."""
 
     def __init__(self, server: Server, protocol: int) -> None:
         self.redis: Any = redis.Redis(unix_socket_path=server.path, decode_responses=True)
@@ -43,13 +46,22 @@ class Lua:
             unix_socket_path=server.path, username="script", password="secret", protocol=protocol
         )
 
-    def __call__(self, name: str, *args: Any, call: int | str = "", lane: str = "l", extra: Sequence[str] = ()) -> Any:
-        """Return the reply of a script with bytes as text. *extra* are whole names of keys after the declared ones."""
+    def __call__(
+        self,
+        name: str,
+        *args: Any,
+        call: int | str = "",
+        lane: str = "l",
+        extra: Sequence[str] = (),
+    ) -> Any:
+        """Return the reply of a script with bytes as text. *extra* are whole names of keys after
+        the declared ones."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
             extra = [f"headrace:{{q}}:q/to:{part}" for part in MOVED_TO]
         others = [*extra]
-        whole = {"result": "result", "flow_read": "flow"}.get(name)  # a key that *extra* names in full, first
+        # a key that *extra* names in full, first
+        whole = {"result": "result", "flow_read": "flow"}.get(name)
         keys = [others.pop(0) if part == whole else PREFIX + part for part in parts]
         keys += others
         if keys != self._keys:
@@ -74,15 +86,26 @@ class Lua:
     def _acl(self, *args: str) -> Any:
         return self.redis.execute_command("ACL", *args)
 
-    # -- what tests say often ----------------------------------------------------------------------------
+    # -- what tests say often ----------------------------------------------------------------------
 
     def add(self, *payloads: str) -> list[str]:
         """Enqueue plain payloads and return their ids."""
         return [receipt.id for receipt in plain_receipts(self("enqueue", "plain", *payloads))]
 
-    def lease(self, worker: str = "w", limit: int = 100, *, most: int = 0, ttl: int = 70_000, **options: Any) -> Any:
+    def lease(
+        self,
+        worker: str = "w",
+        limit: int = 100,
+        *,
+        most: int = 0,
+        ttl: int = 70_000,
+        **options: Any,
+    ) -> Any:
         """Return the reply of `lease`. *most* is max_attempts."""
-        args = [options.pop(name, default) for name, default in (("duration", ""), ("dead_limit", 1000), ("woken", 0))]
+        args = [
+            options.pop(name, default)
+            for name, default in (("duration", ""), ("dead_limit", 1000), ("woken", 0))
+        ]
         return self("lease", worker, limit, args[0], TERM, ttl, most, args[1], args[2], **options)
 
     def leased(self, *payloads: str, worker: str = "w", **options: Any) -> list[str]:
@@ -97,7 +120,11 @@ class Lua:
     def counts(self) -> dict[str, int]:
         """Return the counts that are not 0."""
         names = "waiting parked leased delayed blocked dead enqueued completed cancelled deleted dead_trimmed held"
-        return {name: number for name, number in zip(names.split(), self("counts"), strict=True) if number}
+        return {
+            name: number
+            for name, number in zip(names.split(), self("counts"), strict=True)
+            if number
+        }
 
     def holders(self) -> dict[str, tuple[str, int]]:
         """Return the holder and the delivery count of each pending entry."""
@@ -108,7 +135,11 @@ class Lua:
 
     def state(self) -> dict[str, Any]:
         """Return all keys but the records of calls."""
-        keys = [key for key in sorted(self.redis.scan_iter(count=1000)) if not key.startswith(f"{PREFIX}lane:")]
+        keys = [
+            key
+            for key in sorted(self.redis.scan_iter(count=1000))
+            if not key.startswith(f"{PREFIX}lane:")
+        ]
         with self.redis.pipeline(transaction=False) as pipe:
             for key in keys:
                 pipe.type(key)
@@ -129,7 +160,10 @@ class Lua:
         for key, kind in zip(keys, kinds, strict=True):
             value = next(replies)
             if kind == "stream":
-                value = value, [(g["name"], g["last-delivered-id"], g["pending"]) for g in next(replies)]
+                value = (
+                    value,
+                    [(g["name"], g["last-delivered-id"], g["pending"]) for g in next(replies)],
+                )
             found[key.removeprefix(PREFIX)] = value
         return found | {"holders": self.holders()}
 
@@ -175,4 +209,8 @@ def lua(server: Server, protocol: int) -> Iterator[Lua]:
 
 @pytest.fixture
 def script_names() -> list[str]:
-    return sorted(Path(str(path)).stem for path in (files("headrace") / "lua").iterdir() if str(path).endswith(".lua"))
+    return sorted(
+        Path(str(path)).stem
+        for path in (files("headrace") / "lua").iterdir()
+        if str(path).endswith(".lua")
+    )

@@ -1,4 +1,5 @@
-"""A script that counts the bytes and commands that it sends to the server. They are the same on any machine."""
+"""A script that counts the bytes and commands that it sends to the server. They are the same on any
+machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The calls that `test_bytes` holds against the limits. Each script of the package is called as often as it needs.
+"""The calls that `test_bytes` holds against the limits. Each script of the package is called as
+often as it needs.
 
 A stand fills the queue with what is large and calls its script by `lua`.
 
@@ -74,8 +75,8 @@ def with_levels(lua: Lua) -> None:
 
 
 def paged(lua: Lua, script: str, limit: int, *more: str, extra: Sequence[str] = ()) -> int:
-    """Call *script* until its cursor is at the end, and return the sum of its replies. It takes a few jobs at a
-    time.
+    """Call *script* until its cursor is at the end, and return the sum of its replies. It takes a
+    few jobs at a time.
     """
     done, cursor = 0, "-"
     while cursor:
@@ -89,7 +90,16 @@ def listened(lua: Lua) -> Iterator[None]:
     """Let a listener hear all events."""
     lua("listen")
     with lua.redis.pubsub() as events:
-        kinds = ("reclaimed", "promoted", "leased", "released", "retried", "dead", "deleted", "redriven")
+        kinds = (
+            "reclaimed",
+            "promoted",
+            "leased",
+            "released",
+            "retried",
+            "dead",
+            "deleted",
+            "redriven",
+        )
         events.subscribe(*[f"{lua.key('events')}:{kind}" for kind in kinds])
         while lua.redis.pubsub_numsub(f"{lua.key('events')}:redriven")[0][1] == 0:
             pass
@@ -97,8 +107,8 @@ def listened(lua: Lua) -> Iterator[None]:
 
 
 def each_way(lua: Lua) -> Iterator[list[str]]:
-    """Yield the streams of the levels for four queues, with and without levels and listeners. The scripts read
-    different fields.
+    """Yield the streams of the levels for four queues, with and without levels and listeners. The
+    scripts read different fields.
     """
     for levels in ([], [lua.key("jobs:1"), lua.key("jobs:2")]):
         for heard in (False, True):

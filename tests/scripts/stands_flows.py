@@ -27,15 +27,20 @@ def advance(lua: Lua, runs: list[int], *items: Any) -> list[int]:
     """Return the reply of a call of `flow_advance`."""
     stages = [lua.key(part) for part in PARTS] + [f"headrace:{{q}}:q/b:{part}" for part in PARTS]
     extra = [*stages, *map(run, runs)]
-    reply: list[Any] = lua("flow_advance", "", 60_000, 1000, 2, "a", "b", "b", "", *items, extra=extra)
+    reply: list[Any] = lua(
+        "flow_advance", "", 60_000, 1000, 2, "a", "b", "b", "", *items, extra=extra
+    )
     return [one for one in reply if not isinstance(one, list)]  # last, dead letters
 
 
 def all_of_them(lua: Lua, items: list[tuple[int, list[Any]]]) -> None:
-    """Advance by all *items*, each a pair of run and item. A call takes as many as it has room for."""
+    """Advance by all *items*, each a pair of run and item. A call takes as many as it has room
+    for."""
     calls = 0
     while items:
-        reply = advance(lua, [number for number, _ in items], *(x for _, item in items for x in item))
+        reply = advance(
+            lua, [number for number, _ in items], *(x for _, item in items for x in item)
+        )
         assert set(reply) == {1}
         items, calls = items[len(reply) :], calls + 1
     assert calls == MANY
@@ -43,7 +48,11 @@ def all_of_them(lua: Lua, items: list[tuple[int, list[Any]]]) -> None:
 
 def fan(number: int, entry: str, children: int, payload: str, into: str = "b") -> list[Any]:
     """Return the item of a fan-out into a stage that goes on to `b`."""
-    child = [x for i in range(children) for x in (f"c{i}", into, "", 4, "data", payload, "headrace-flow", run(number))]
+    child = [
+        x
+        for i in range(children)
+        for x in (f"c{i}", into, "", 4, "data", payload, "headrace-flow", run(number))
+    ]
     return ["move", f"r{number}", "a", entry, 1, 0, "", "b", "fail", children, *child]
 
 
@@ -66,7 +75,9 @@ def _(lua: Lua) -> None:
 def _(lua: Lua) -> None:
     # They go on to the next stage.
     entries = [begin(lua, number) for number in range(MANY)]
-    moves = [(n, ["move", f"r{n}", "a", entry, 1, 0, "", "b", "", 0]) for n, entry in enumerate(entries)]
+    moves = [
+        (n, ["move", f"r{n}", "a", entry, 1, 0, "", "b", "", 0]) for n, entry in enumerate(entries)
+    ]
     all_of_them(lua, moves)
     # They were completed outside of the flow.
     lua.redis.flushall()
@@ -78,7 +89,9 @@ def _(lua: Lua) -> None:
     for number in range(MANY):
         assert advance(lua, [number], *fan(number, begin(lua, number), 1, "x")) == [1]
     children = [(int(name[1:].split("/")[0]), name, entry) for name, entry in leased_of_b(lua)]
-    all_of_them(lua, [(n, ["move", name, "b", entry, 1, 0, "", "", "", 0]) for n, name, entry in children])
+    all_of_them(
+        lua, [(n, ["move", name, "b", entry, 1, 0, "", "", "", 0]) for n, name, entry in children]
+    )
     # They fail with their only children.
     lua.redis.flushall()
     for number in range(MANY):
@@ -92,7 +105,8 @@ def _(lua: Lua) -> None:
 
 @stand("flow_read")
 def _(lua: Lua) -> None:
-    """A parent and its first stage have large results of children. It is read until all of them came."""
+    """A parent and its first stage have large results of children. It is read until all of them
+    came."""
     assert advance(lua, [0], *fan(0, begin(lua, 0, "x"), 700, "x")) == [1]
     for at, (name, entry) in enumerate(leased_of_b(lua)[: 3 * MANY]):
         large = PAYLOAD if at % 3 == 0 else "small"
@@ -123,7 +137,9 @@ def _(lua: Lua) -> None:
         while cursor or not calls:
             _, _, rows, cursor = lua("schedules", which, cursor)
             names, calls = [*names, *(row[0] for row in rows)], calls + 1
-        assert sorted(names) == sorted([f"s{at}" for at in range(MANY)] + [f"small{at}" for at in range(MANY)])
+        assert sorted(names) == sorted(
+            [f"s{at}" for at in range(MANY)] + [f"small{at}" for at in range(MANY)]
+        )
 
 
 @stand("run_schedule")

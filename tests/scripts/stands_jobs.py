@@ -1,4 +1,5 @@
-"""Stands of the scripts that add jobs, hand them out, settle them and take them back. See `stands`."""
+"""Stands of the scripts that add jobs, hand them out, settle them and take them back. See
+`stands`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.support.steps import looked_after
 
 @stand("enqueue")
 def _(lua: Lua) -> None:
-    """A call's payloads are its own arguments. An id that looks like an entry is looked up as one."""
+    """A call's payloads are its own arguments. An id that looks like an entry is looked up as
+    one."""
     for entry in large(lua):
         assert lua("enqueue", "full", entry, "", 4, "data", "x", "id", entry) == [entry, 0]
     large_delayed(lua)
@@ -42,7 +44,9 @@ def _(lua: Lua) -> None:
             items = [x for name in left for x in (name, "", condition, *fields)]
             reply = lua("enqueue_if", 0, 0, 0, *items)
             assert reply[3] in (2, 3)  # one at least
-            left = [name for name, outcome in zip(reply[2::2], reply[3::2], strict=True) if outcome == 6]
+            left = [
+                name for name, outcome in zip(reply[2::2], reply[3::2], strict=True) if outcome == 6
+            ]
 
 
 @stand("enqueue_one")
@@ -57,7 +61,23 @@ def _(lua: Lua) -> None:
     (entry,) = lua.leased("a")
     for number in range(MANY):
         name = f"00c0ffee q/b n{number}"
-        lua("complete", "", 1, 0, 0, 0, entry, ">1", name, "", "", 2, "data", PAYLOAD, extra=outbox(lua))
+        lua(
+            "complete",
+            "",
+            1,
+            0,
+            0,
+            0,
+            entry,
+            ">1",
+            name,
+            "",
+            "",
+            2,
+            "data",
+            PAYLOAD,
+            extra=outbox(lua),
+        )
         (entry,) = lua.leased("a")
     come: list[str] = []
     while (page := lua("hand", 0, 1000, len(come) // 2, 0, *come))[1]:
@@ -84,7 +104,9 @@ def _(lua: Lua) -> None:
         for fill in [an_heritage, a_lost_group, a_level][: 3 if levels else 2]:
             jobs, handed, due = fill(lua, levels), 0, 0
             while due == 0:
-                known, due, taken, fresh, *_ = lua("lease", "w", 250, "", TERM, 70_000, 0, 9, 0, "old", extra=levels)
+                known, due, taken, fresh, *_ = lua(
+                    "lease", "w", 250, "", TERM, 70_000, 0, 9, 0, "old", extra=levels
+                )
                 assert known == 1
                 handed += len(taken) + len(fresh) // 2
             assert handed == jobs
@@ -153,10 +175,18 @@ def _(lua: Lua) -> None:
             if levels:
                 with_levels(lua)
         lua.redis.zadd(lua.key("delayed"), dict.fromkeys(large_delayed(lua, extra=levels), 1))
-        until(lambda levels=levels: reclaimed(lua, levels) == 0 and not lua.redis.zcard(lua.key("delayed")))
+        until(
+            lambda levels=levels: (
+                reclaimed(lua, levels) == 0 and not lua.redis.zcard(lua.key("delayed"))
+            )
+        )
         if levels:
             a_level(lua, levels)
-            until(lambda levels=levels: reclaimed(lua, levels) == 0 and lua.redis.xlen(lua.key("jobs")) == 2 * MANY)
+            until(
+                lambda levels=levels: (
+                    reclaimed(lua, levels) == 0 and lua.redis.xlen(lua.key("jobs")) == 2 * MANY
+                )
+            )
             lua.redis.delete(lua.key("jobs"))
 
 
@@ -175,13 +205,19 @@ def died(lua: Lua) -> None:
 
 def overdue(lua: Lua) -> None:
     """End leases with their own deadlines."""
-    entries = [row["message_id"] for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)]
+    entries = [
+        row["message_id"]
+        for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)
+    ]
     lua.redis.zadd(lua.key("leases"), dict.fromkeys(entries, 1))
 
 
 def idle(lua: Lua) -> None:
     """End leases with the queue's duration."""
-    entries = [row["message_id"] for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)]
+    entries = [
+        row["message_id"]
+        for row in lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99)
+    ]
     lua.redis.xclaim(lua.key("jobs"), "workers", "w", 0, entries, idle=2 * TERM, justid=True)
 
 
@@ -196,7 +232,9 @@ def _(lua: Lua) -> None:
 def _(lua: Lua) -> None:
     for levels in each_way(lua):
         for at, entry in enumerate(large_leased(lua, extra=levels)):
-            assert lua("retry", "w", at % 3, 1000, entry, 1, at % 2 * "+60000", 1, "why", extra=levels)[0]
+            assert lua(
+                "retry", "w", at % 3, 1000, entry, 1, at % 2 * "+60000", 1, "why", extra=levels
+            )[0]
 
 
 @stand("dead_letter")
@@ -211,7 +249,9 @@ def _(lua: Lua) -> None:
         result = [lua.key(f"result:{entry}")]
         assert lua("complete", "", 1, 0, 1, 0, entry, 1, 60_000, PAYLOAD, extra=result) == [1]
     for entry in large_leased(lua):
-        assert lua("complete", "w", 1, 0, 0, 1, entry, 1, 1, "", "", 0, 2, "data", PAYLOAD, extra=keys) == [1]
+        assert lua(
+            "complete", "w", 1, 0, 0, 1, entry, 1, 1, "", "", 0, 2, "data", PAYLOAD, extra=keys
+        ) == [1]
 
 
 @stand("cancel")

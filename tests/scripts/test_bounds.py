@@ -1,4 +1,5 @@
-"""Every script is bounded. Full batches and long listings pass page by page, within the limit of Lua's unpack."""
+"""Every script is bounded. Full batches and long listings pass page by page, within the limit of
+Lua's unpack."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ import pytest
 
 from headrace._protocol import admin_ops
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
+from headrace._protocol.limits import (
+    BYTES_PER_SCRIPT,
+    CLAIMS_PER_SCRIPT,
+    JOBS_PER_SCRIPT,
+    REWRITES_PER_SCRIPT,
+)
 from headrace._protocol.queue_ops import FOLLOWED, Ops
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
@@ -51,14 +57,20 @@ def test_the_page_is_the_client_s() -> None:
             admin_ops.repair(ops),
         ],
         2 * REWRITES_PER_SCRIPT: [admin_ops.purge(ops)],
-        REWRITES_PER_SCRIPT: [admin_ops.redrive(ops, "-", []), admin_ops.move(ops, "q/other", "-", [])],
+        REWRITES_PER_SCRIPT: [
+            admin_ops.redrive(ops, "-", []),
+            admin_ops.move(ops, "q/other", "-", []),
+        ],
     }
-    assert [(page, op.name) for page, some in pages.items() for op in some if page not in op.args] == []
+    assert [
+        (page, op.name) for page, some in pages.items() for op in some if page not in op.args
+    ] == []
 
 
 @pytest.mark.parametrize("number", [100, MANY])
 def test_blocked_jobs_are_listed_page_by_page(lua: Lua, number: int) -> None:
-    """No page has more jobs than were asked for, and none is left out. Redis stores small sets in another form."""
+    """No page has more jobs than were asked for, and none is left out. Redis stores small sets in
+    another form."""
     lua.redis.hset(lua.key("blocked"), mapping={f"i {i}": "x" for i in range(number)})
     names, cursor, pages = list[str](), "", 0
     while cursor or not pages:
@@ -66,7 +78,8 @@ def test_blocked_jobs_are_listed_page_by_page(lua: Lua, number: int) -> None:
         assert len(rows) <= 30
         names, pages = names + [row[0] for row in rows], pages + 1
         if pages == 2:
-            lua.redis.hdel(lua.key("blocked"), names[-1])  # the last one told, at which the cursor may stand
+            # the last one told, at which the cursor may stand
+            lua.redis.hdel(lua.key("blocked"), names[-1])
     assert set(names) == {f"i {i}" for i in range(number)}
     assert len(names) <= number + 60
 
@@ -93,7 +106,16 @@ def test_full_batches_with_everything(lua: Lua) -> None:
     rows = lua.lease(limit=JOBS_PER_SCRIPT)[2]
     fence = [row[0] for row in rows] + [1] * JOBS_PER_SCRIPT
     assert (
-        lua("complete", "w", JOBS_PER_SCRIPT, 1, 0, 0, *fence, *[f"i{i}" for i in range(JOBS_PER_SCRIPT)])
+        lua(
+            "complete",
+            "w",
+            JOBS_PER_SCRIPT,
+            1,
+            0,
+            0,
+            *fence,
+            *[f"i{i}" for i in range(JOBS_PER_SCRIPT)],
+        )
         == [1] * JOBS_PER_SCRIPT
     )
     assert lua.counts() == {"enqueued": JOBS_PER_SCRIPT, "completed": JOBS_PER_SCRIPT}
@@ -101,9 +123,15 @@ def test_full_batches_with_everything(lua: Lua) -> None:
 
 def test_full_batches_that_fail(lua: Lua) -> None:
     entries = batch(lua)
-    assert lua("complete", "w", JOBS_PER_SCRIPT, 0, 0, 0, *entries, *[2] * JOBS_PER_SCRIPT) == [0] * JOBS_PER_SCRIPT
+    assert (
+        lua("complete", "w", JOBS_PER_SCRIPT, 0, 0, 0, *entries, *[2] * JOBS_PER_SCRIPT)
+        == [0] * JOBS_PER_SCRIPT
+    )
     assert lua("release", "v", 0, *flat(entries)) == [0] * JOBS_PER_SCRIPT
-    assert lua("dead_letter", "w", 10 * JOBS_PER_SCRIPT, *flat(entries, "why")) == [1] * JOBS_PER_SCRIPT
+    assert (
+        lua("dead_letter", "w", 10 * JOBS_PER_SCRIPT, *flat(entries, "why"))
+        == [1] * JOBS_PER_SCRIPT
+    )
     assert lua("complete", "", JOBS_PER_SCRIPT, 0, 0, 0, *entries) == [0] * JOBS_PER_SCRIPT
     assert lua.counts() == {"dead": JOBS_PER_SCRIPT, "enqueued": JOBS_PER_SCRIPT}
 
@@ -155,7 +183,13 @@ def test_more_expired_leases_than_a_page(lua: Lua) -> None:
     lua.lease(limit=JOBS_PER_SCRIPT)
     rows = lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", MANY)
     lua.redis.xclaim(
-        lua.key("jobs"), "workers", "w", 0, [row["message_id"] for row in rows], idle=2 * TERM, justid=True
+        lua.key("jobs"),
+        "workers",
+        "w",
+        0,
+        [row["message_id"] for row in rows],
+        idle=2 * TERM,
+        justid=True,
     )
     moved = []
     until(lambda: moved.append(lua("reclaim", "v", 10_000, TERM, PAGE, 0)[0]) or sum(moved) == MANY)
@@ -165,7 +199,11 @@ def test_more_expired_leases_than_a_page(lua: Lua) -> None:
 
 def test_more_due_than_a_page(lua: Lua) -> None:
     for start in range(0, MANY, PAGE):
-        items = [x for i in range(start, min(start + PAGE, MANY)) for x in (f"i{i}", "+60000", 2, "data", "x")]
+        items = [
+            x
+            for i in range(start, min(start + PAGE, MANY))
+            for x in (f"i{i}", "+60000", 2, "data", "x")
+        ]
         lua("enqueue", "full", *items)
     lua.redis.zadd(lua.key("delayed"), {f"i{i}": 1 for i in range(MANY)})
     promoted = [lua("reclaim", "v", 10_000, TERM, PAGE, 0)[4] for _ in range(6)]
@@ -179,20 +217,31 @@ def test_more_to_remove_than_a_page(lua: Lua) -> None:
     assert [lua("leave", "w", PAGE) for _ in range(3)] == [[PAGE, 1], [PAGE, 1], [0, 0]]
     lua.add(*["x"] * PAGE)
     for start in (0, PAGE):
-        lua("enqueue", "full", *[x for i in range(PAGE) for x in (f"i{start + i}", "+60000", 2, "data", "y")])
+        lua(
+            "enqueue",
+            "full",
+            *[x for i in range(PAGE) for x in (f"i{start + i}", "+60000", 2, "data", "y")],
+        )
     gone, cursor = [], "-"
     while cursor:
         more, cursor = lua("purge", cursor, PAGE)
         gone.append(more)
     assert sum(gone) == 2 * JOBS_PER_SCRIPT + PAGE
     assert max(gone) <= 2 * PAGE  # a page of delayed ones is about as long as one asks for
-    assert lua.counts() == {"enqueued": 2 * JOBS_PER_SCRIPT + PAGE, "deleted": 2 * JOBS_PER_SCRIPT + PAGE}
+    assert lua.counts() == {
+        "enqueued": 2 * JOBS_PER_SCRIPT + PAGE,
+        "deleted": 2 * JOBS_PER_SCRIPT + PAGE,
+    }
 
 
 def test_more_of_a_payload_than_a_page(lua: Lua) -> None:
     batch(lua)
     for start in (0, PAGE):
-        lua("enqueue", "full", *[x for i in range(PAGE) for x in (f"i{start + i}", "+60000", 2, "data", "x")])
+        lua(
+            "enqueue",
+            "full",
+            *[x for i in range(PAGE) for x in (f"i{start + i}", "+60000", 2, "data", "x")],
+        )
     place, cursor, gone = "jobs", "-", 0
     while place:
         more, place, cursor = lua("cancel_payload", "x", place, cursor, PAGE, TERM)
@@ -213,9 +262,12 @@ def test_more_dead_letters_than_a_page(lua: Lua, name: str) -> None:
 
 
 def test_more_to_repair_than_a_page(lua: Lua) -> None:
-    """The damage is in pending lists, streams, hashes and sorted sets. New damage does not prolong the repair."""
+    """The damage is in pending lists, streams, hashes and sorted sets. New damage does not prolong
+    the repair."""
     lua.add(*["x"] * JOBS_PER_SCRIPT)
-    items = [x for i in range(JOBS_PER_SCRIPT) for x in (f"i{i}", "", 4, "data", "x", "id", f"i{i}")]
+    items = [
+        x for i in range(JOBS_PER_SCRIPT) for x in (f"i{i}", "", 4, "data", "x", "id", f"i{i}")
+    ]
     lua("enqueue", "full", *items)
     lua.lease(limit=JOBS_PER_SCRIPT, duration=TERM)
     entries = [entry for entry, _ in lua.redis.xrange(lua.key("jobs"))]
@@ -242,7 +294,9 @@ def test_more_to_repair_than_a_page(lua: Lua) -> None:
         assert more == [0] * 12
 
 
-@pytest.mark.parametrize("how", ["retry", "retry, delayed", "retry, the last", "dead_letter", "lease"])
+@pytest.mark.parametrize(
+    "how", ["retry", "retry, delayed", "retry, the last", "dead_letter", "lease"]
+)
 def test_a_foreign_job_with_more_headers_than_lua_can_pass_on(lua: Lua, how: str) -> None:
     """The job keeps as many headers as possible. Otherwise it would be lost when it moves."""
     headers = {f"h{i}": "x" for i in range(5000)}
@@ -272,7 +326,11 @@ def test_a_batch_in_the_middle_is_looked_up_at_once(lua: Lua, verb: str) -> None
     """Leases of a worker are looked up in bulk, in any order, without a command for each."""
     every = [entry for _ in range(4) for entry in batch(lua)]
     some = every[-JOBS_PER_SCRIPT // 2 :][::-1]
-    args = {"renew": (TERM, 0, *flat(some)), "release": (0, *flat(some)), "dead_letter": (1000, *flat(some, "why"))}
+    args = {
+        "renew": (TERM, 0, *flat(some)),
+        "release": (0, *flat(some)),
+        "dead_letter": (1000, *flat(some, "why")),
+    }
     lua.redis.config_resetstat()
     assert lua(verb, "w", *args[verb]) == [1] * len(some)
     assert lua.redis.info("commandstats")["cmdstat_xpending"]["calls"] == 1

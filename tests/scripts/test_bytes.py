@@ -1,8 +1,9 @@
-"""No script moves more than about 1 MiB of payloads, or one job if that alone is more, however much there is.
+"""No script moves more than about 1 MiB of payloads, or one job if that alone is more, however much
+there is.
 
-Counted, not timed: the scripts run as they are, with the commands that they call counted (`metered`). A script of the
-package has its stand (`stands`), or touches no payloads, for the reason in `calls`; each call of a stand
-is held against the limits.
+Counted, not timed: the scripts run as they are, with the commands that they call counted
+(`metered`). A script of the package has its stand (`stands`), or touches no payloads, for the
+reason in `calls`; each call of a stand is held against the limits.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ def problems(costs: list[Cost]) -> list[str]:
         f"{noted.script}: {name} {number:,}, at most {most:,}"
         for noted in costs
         for name, number, most in (
-            ("bytes read", noted.read, max(LIMIT, JOBS.get(noted.script, 1) * len(PAYLOAD) + ASIDE)),
+            (
+                "bytes read",
+                noted.read,
+                max(LIMIT, JOBS.get(noted.script, 1) * len(PAYLOAD) + ASIDE),
+            ),
             ("bytes written", noted.written, LIMIT),
             ("bytes answered", noted.answered, LIMIT),
             ("commands", noted.commands, 15_000),
@@ -76,8 +81,8 @@ def test_a_script_is_bounded_by_bytes(lua: Lua, name: str) -> None:
 
 @pytest.mark.parametrize(("stage", "times"), [("a", 2), ("b", 1)])
 def test_a_full_fan_out_is_bounded(lua: Lua, stage: str, times: int) -> None:
-    """There is a command for each child with its payload, which is sent twice before a further stage. `b` is a last
-    stage.
+    """There is a command for each child with its payload, which is sent twice before a further
+    stage. `b` is a last stage.
     """
     payload = "x" * 900
     item = stands_flows.fan(0, stands_flows.begin(lua, 0, "x"), CHILDREN_AT_MOST, payload, stage)

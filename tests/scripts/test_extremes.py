@@ -1,4 +1,5 @@
-"""Each argument of every script at its extremes. The value is accepted, or refused before the first write."""
+"""Each argument of every script at its extremes. The value is accepted, or refused before the first
+write."""
 
 from __future__ import annotations
 
@@ -28,11 +29,35 @@ from tests.support.servers import Server, binaries
 
 LONGEST = int(FOREVER_S * 1000)
 YEAR_10000 = 253_402_300_800_000
-NO_NUMBERS = ["", "x", "-1", "nan", "inf", "1e400", "1.5", str(sys.maxsize), str(INTEGER_AT_MOST + 2)]
+NO_NUMBERS = [
+    "",
+    "x",
+    "-1",
+    "nan",
+    "inf",
+    "1e400",
+    "1.5",
+    str(sys.maxsize),
+    str(INTEGER_AT_MOST + 2),
+]
 NUMBERS = ["0", "1", str(LONGEST), str(YEAR_10000), str(INTEGER_AT_MOST)]
 NO_DELAYS = ["x", "+", "5", "+-1", "+1e400", "@nan", "@1.5", f"+{sys.maxsize}"]
 DELAYS = ["", "+0", f"+{LONGEST}", f"+{INTEGER_AT_MOST}", "@0", f"@{YEAR_10000}"]
-CURSORS = ["", "-", "0", "(", "x" * 500, "9" * 40, "\0", "new:9 -", "level:9", "delayed x", "5-1 5", "%d", "1 1 1"]
+CURSORS = [
+    "",
+    "-",
+    "0",
+    "(",
+    "x" * 500,
+    "9" * 40,
+    "\0",
+    "new:9 -",
+    "level:9",
+    "delayed x",
+    "5-1 5",
+    "%d",
+    "1 1 1",
+]
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
     " next ageing pause most batch awaits number from come over since seconds version delivery token attempt took",
@@ -57,12 +82,15 @@ RATED = Ops(OPS.keys, QueueSettings(rate=(Rate(1), Rate(5, key="k"))))
 
 
 def contents(client: Any) -> dict[Any, Any]:
-    """Return the answer of `dumps` without the order of large hashes and sets, because a server changes that by
-    itself.
+    """Return the answer of `dumps` without the order of large hashes and sets, because a server
+    changes that by itself.
     """
     read = {b"hash": client.hgetall, b"set": client.smembers}
     dumped = dumps(client)
-    return {key: read.get(client.type(key), lambda _, dump=dump: dump)(key) for key, dump in dumped.items()}
+    return {
+        key: read.get(client.type(key), lambda _, dump=dump: dump)(key)
+        for key, dump in dumped.items()
+    }
 
 
 @pytest.fixture(params=[binaries()[0], binaries()[-1]], ids=lambda one: one.name)
@@ -81,13 +109,17 @@ def queue(server: Server) -> Iterator[Queue]:
 def prepare(queue: Queue) -> list[Claim]:
     """Fill an empty server and return the claims of `w`."""
     claims = []
-    queue.enqueue_many([*(NewJob(b"x", id=f"i{n}", headers={"k": "v"}) for n in range(4)), *[b"x"] * 6])
+    queue.enqueue_many(
+        [*(NewJob(b"x", id=f"i{n}", headers={"k": "v"}) for n in range(4)), *[b"x"] * 6]
+    )
     for number, lease in enumerate(queue.lease_many(6)):
         if number < 3:
             lease.release()
         if number == 3:
             lease.dead_letter("why")
-    queue.enqueue_many([NewJob(b"x", id="late", delay=LONGEST / 1000), NewJob(b"x", id="i", delay=60.0)])
+    queue.enqueue_many(
+        [NewJob(b"x", id="late", delay=LONGEST / 1000), NewJob(b"x", id="i", delay=60.0)]
+    )
     queue.admin.schedule("s", b"x", every=60.0)
     granted = queue._run(queue.ops.lease("w", 3, ttl=60.0, duration=FOREVER_S))
     assert granted is not None
@@ -100,7 +132,9 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
     """Return an operation of that name with as much to do as possible."""
     follow = NewJob(b"y", id="next", delay=5.0, queue="shop/bills")
     made: dict[str, Callable[[], Op[Any]]] = {
-        "complete": lambda: OPS.complete(claims[:1], fenced=True, results={claims[0].entry: b"r"}, then=[follow]),
+        "complete": lambda: OPS.complete(
+            claims[:1], fenced=True, results={claims[0].entry: b"r"}, then=[follow]
+        ),
         "dead_letter": lambda: OPS.dead_letter([(claim, "why") for claim in claims]),
         "enqueue": lambda: OPS.enqueue([OPS.item(NewJob(b"x", id="n", delay=5.0)), b"x"]),
         "expire": lambda: admin_ops.expire(OPS, "-", []),
@@ -110,7 +144,9 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
         "redrive": lambda: admin_ops.redrive(OPS, "-", []),
         "release": lambda: OPS.release(claims, pause=5.0),
         "renew": lambda: OPS.renew(claims, duration=5.0, ttl=5.0),
-        "step": lambda: step_ops.record(OPS, claims[0], 0, "n", b"v", ended=True, took=0.5, ttl=5.0),
+        "step": lambda: step_ops.record(
+            OPS, claims[0], 0, "n", b"v", ended=True, took=0.5, ttl=5.0
+        ),
         "suspend": lambda: step_ops.suspend(OPS, claims[0], [1]),
         "retry": lambda: OPS.retry([(claim, 5.0, 1, "why") for claim in claims], max_attempts=1),
         "wait": lambda: step_ops.wait(OPS, claims[0], "n", "sleep", "+5000"),
@@ -119,7 +155,8 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
 
 
 class Sender:
-    """Sends an operation with one argument replaced, each time to the server as it was filled for it."""
+    """Sends an operation with one argument replaced, each time to the server as it was filled for
+    it."""
 
     def __init__(self, queue: Queue, client: redis.Redis, name: str, number: int) -> None:
         self._queue, self._client = queue, client
@@ -128,7 +165,8 @@ class Sender:
         self._filled = dumps(client)
 
     def error(self, value: str) -> str:
-        """Return the error that *value* causes without a change, or an empty text if the queue is sound."""
+        """Return the error that *value* causes without a change, or an empty text if the queue is
+        sound."""
         restore(self._client, self._filled)
         self._words[self._place] = value
         before = contents(self._client)
@@ -144,7 +182,8 @@ class Sender:
         """Check that no job is lost or in two places, and that a repair finds nothing."""
         assert self._queue.counts().lost == 0, value
         repairs = self._queue.admin.repair()
-        assert evolve(repairs, slots=0) == Repairs(), value  # jobs that were leased before there were terms
+        # jobs that were leased before there were terms
+        assert evolve(repairs, slots=0) == Repairs(), value
 
 
 def test_every_argument_is_of_some_kind() -> None:
@@ -154,9 +193,15 @@ def test_every_argument_is_of_some_kind() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "number", "argument"),
-    [pytest.param(*case, id=f"{case[0]}-{case[2]}") for case in CASES if KIND[case[2]] not in {"items", "text"}],
+    [
+        pytest.param(*case, id=f"{case[0]}-{case[2]}")
+        for case in CASES
+        if KIND[case[2]] not in {"items", "text"}
+    ],
 )
-def test_an_argument_at_its_extremes(queue: Queue, client: redis.Redis, name: str, number: int, argument: str) -> None:
+def test_an_argument_at_its_extremes(
+    queue: Queue, client: redis.Redis, name: str, number: int, argument: str
+) -> None:
     kind, sender = KIND[argument], Sender(queue, client, name, number)
     for value in {"number": NUMBERS, "delay": DELAYS, "cursor": CURSORS}[kind]:
         error = sender.error(value)

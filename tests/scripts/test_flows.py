@@ -1,4 +1,5 @@
-"""The scripts of flows on an empty server, repeated, on a full server, and with a key of another type."""
+"""The scripts of flows on an empty server, repeated, on a full server, and with a key of another
+type."""
 
 from __future__ import annotations
 
@@ -19,7 +20,18 @@ PARTS = [
 UNHELD = ("slots", "settled", "stopped")  # of leases that hold a slot: `tests/fair`
 KEPT = ("ends", "ended")  # of queues with a history
 CHANNELS = ("events", "control")  # no keys: nobody can have one of another type
-BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events", "cancels"]
+BEGIN = [
+    "jobs",
+    "wake",
+    "ids",
+    "released",
+    "delayed",
+    "bodies",
+    "stats",
+    "flows",
+    "events",
+    "cancels",
+]
 RUN = "headrace:{q}:q:flow:o"
 
 
@@ -40,7 +52,9 @@ class Flow:
 
     def __init__(self, lua: Lua) -> None:
         self.lua = lua
-        self.stages = [lua.key(part) for part in PARTS] + [f"headrace:{{q}}:q/b:{part}" for part in PARTS]
+        self.stages = [lua.key(part) for part in PARTS] + [
+            f"headrace:{{q}}:q/b:{part}" for part in PARTS
+        ]
 
     def start(self, name: str = "o", call: int | str = "", delay: str = "") -> int:
         extra = [f"headrace:{{q}}:q:flow:{name}", *(self.lua.key(part) for part in BEGIN)]
@@ -53,9 +67,13 @@ class Flow:
         assert self.start() == 1
         return str(self.lua.lease()[2][0][0])
 
-    def advance(self, *items: Any, call: int | str = "", worker: str = "", lane: str = "l", runs: int = 1) -> Any:
+    def advance(
+        self, *items: Any, call: int | str = "", worker: str = "", lane: str = "l", runs: int = 1
+    ) -> Any:
         args = (worker, 60_000, 1000, 2, "a", "b", "b", "", *items)
-        return self.lua("flow_advance", *args, extra=[*self.stages, *[RUN] * runs], call=call, lane=lane)
+        return self.lua(
+            "flow_advance", *args, extra=[*self.stages, *[RUN] * runs], call=call, lane=lane
+        )
 
     def read(self, name: str = "o") -> Any:
         return self.lua("flow_read", 2, "", 0, "a", "b", name, extra=[RUN])[0]
@@ -69,7 +87,9 @@ def move(entry: str, target: str = "b", result: Any = "r") -> list[Any]:
 
 
 def fan(entry: str, children: int = 2, policy: str = "fail") -> list[Any]:
-    flat = [x for i in range(children) for x in (f"c{i}", "b", "", 4, "data", "y", "headrace-flow", RUN)]
+    flat = [
+        x for i in range(children) for x in (f"c{i}", "b", "", 4, "data", "y", "headrace-flow", RUN)
+    ]
     return ["move", "o", "a", entry, 1, 0, "", "b", policy, children, *flat]
 
 
@@ -134,7 +154,9 @@ def test_a_repeated_start_begins_one_run(flow: Flow, delay: str) -> None:
 
 
 def test_nothing_there(flow: Flow) -> None:
-    assert flow.advance(*move("5-0"), "event", "o", "a", "cancel", "o", "cancel", "o/1/c", runs=4) == [0, 0, 0, 0]
+    assert flow.advance(
+        *move("5-0"), "event", "o", "a", "cancel", "o", "cancel", "o/1/c", runs=4
+    ) == [0, 0, 0, 0]
     assert flow.read() == []
     assert flow.lua("flow_find", "k\nv", "", 10) == [""]
     assert flow.lua("flow_events", 10, extra=[flow.stages[-1]]) == []
@@ -181,7 +203,8 @@ def test_a_full_server_lets_flows_go_on(flow: Flow, case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_half_done(flow: Flow, case: str) -> None:
-    """Any of the keys may have another type. The key of the run is tested in `tests/flows/test_foreign.py`."""
+    """Any of the keys may have another type. The key of the run is tested in
+    `tests/flows/test_foreign.py`."""
     refused = 0
     stages = [key for key in flow.stages if not key.endswith((*CHANNELS, *UNHELD, *KEPT))]
     keys = [*stages, flow.lua.key("index"), *([RUN] if case == "cancel" else [])]
@@ -215,7 +238,11 @@ def test_nothing_is_half_done_where_a_history_is_foreign(flow: Flow, case: str, 
 
 
 def test_a_start_is_not_half_done(flow: Flow) -> None:
-    for key in [*(flow.lua.key(part) for part in BEGIN if part not in CHANNELS), flow.lua.key("index"), RUN]:
+    for key in [
+        *(flow.lua.key(part) for part in BEGIN if part not in CHANNELS),
+        flow.lua.key("index"),
+        RUN,
+    ]:
         flow.lua.redis.flushall()
         flow.lua.redis.set(key, "mine")
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
@@ -224,7 +251,8 @@ def test_a_start_is_not_half_done(flow: Flow) -> None:
 
 
 def test_when_a_job_left_its_stages_and_fanned_out(flow: Flow) -> None:
-    """Times are sent only to callers that ask for them. A child tells its stage and the time when it left the stage."""
+    """Times are sent only to callers that ask for them. A child tells its stage and the time when
+    it left the stage."""
     before = int(flow.lua.redis.time()[0]) * 1000
     flow.advance(*fan(flow.leased(), 2))
     entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], "o/1/c0")
@@ -249,10 +277,14 @@ def test_the_fence(flow: Flow, worker: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("children", "size", "told"), [(1000, 0, [500]), (300, 0, [300, 200]), (2, 600_000, [1]), (2, 10, [2] * 6)]
+    ("children", "size", "told"),
+    [(1000, 0, [500]), (300, 0, [300, 200]), (2, 600_000, [1]), (2, 10, [2] * 6)],
 )
-def test_a_read_is_bounded_in_children_and_bytes(flow: Flow, children: int, size: int, told: list[int]) -> None:
-    """A read stops at the bound, and the caller goes on from there. If the children have changed, it starts again."""
+def test_a_read_is_bounded_in_children_and_bytes(
+    flow: Flow, children: int, size: int, told: list[int]
+) -> None:
+    """A read stops at the bound, and the caller goes on from there. If the children have changed,
+    it starts again."""
     flow.advance(*fan(flow.leased(), children))
     for i in range(children if size else 0):
         entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], f"o/1/c{i}")

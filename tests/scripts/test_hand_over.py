@@ -56,7 +56,9 @@ def test_only_the_winner_leaves_them(lua: Lua) -> None:
     arguments = ["", 1, 0, 0, 0, entry, ">1", NAME, "", "", 2, "data", "b"]
     assert lua("complete", *arguments, call=1, extra=outbox(lua)) == [1]
     assert lua("complete", *arguments, call=1, extra=outbox(lua)) == [1]  # its reply was lost
-    assert lua("complete", *[*arguments[:7], NAME[:-1] + "2", *arguments[8:]], extra=outbox(lua)) == [0]
+    assert lua(
+        "complete", *[*arguments[:7], NAME[:-1] + "2", *arguments[8:]], extra=outbox(lua)
+    ) == [0]
     assert lua("handing") == 1
 
 
@@ -81,7 +83,8 @@ def test_what_has_come_is_closing_until_it_is_over(lua: Lua) -> None:
 
 
 def test_a_job_comes_once(lua: Lua) -> None:
-    """A repeated message adds no job, even after the job has gone and its id is free or taken by another."""
+    """A repeated message adds no job, even after the job has gone and its id is free or taken by
+    another."""
     assert [accept(lua), accept(lua)] == [1, 1]
     assert lua.counts() == {"waiting": 1, "enqueued": 1}
     (entry,) = [row[0] for row in lua.lease()[2]]
@@ -195,7 +198,9 @@ def test_foreign_commands_do_not_stop_it(lua: Lua) -> None:
     lua.redis.zadd(lua.key("outdue"), {"nothing": 1, "no job": 2, "no list": 3})
     lua.redis.hset(lua.key("outbox"), mapping={"no job": "\xff", "no list": b"\x01"})
     assert [row[0] for row in lua("hand", 0, 10, 0, 0)[1]] == [NAME]
-    assert lua.redis.zrange(lua.key("outdue"), 0, -1) == lua.redis.hkeys(lua.key("outbox")) == [NAME]
+    assert (
+        lua.redis.zrange(lua.key("outdue"), 0, -1) == lua.redis.hkeys(lua.key("outbox")) == [NAME]
+    )
 
 
 @pytest.mark.parametrize("number", [3, 1_200])

@@ -1,5 +1,5 @@
-"""The history of a queue. Each script that ends a job records how, within bounds. Without a history it records
-nothing.
+"""The history of a queue. Each script that ends a job records how, within bounds. Without a history
+it records nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def history(lua: Lua, most: int = 100, ttl: int = 86_400) -> None:
 def ends(lua: Lua) -> dict[str, str]:
     """Return how each job ended, without its time and its packed job."""
     whole = "local all = redis.call('HGETALL', KEYS[1]) for i = 2, #all, 2 do "
-    flat = lua.redis.eval(whole + "all[i] = string.match(all[i], '^[^\\255]*') end return all", 1, lua.key("ends"))
+    flat = lua.redis.eval(
+        whole + "all[i] = string.match(all[i], '^[^\\255]*') end return all", 1, lua.key("ends")
+    )
     found = dict(zip(flat[::2], flat[1::2], strict=True))
     assert set(found) == set(lua.redis.zrange(lua.key("ended"), 0, -1))
     moments = dict(lua.redis.zrange(lua.key("ended"), 0, -1, withscores=True))
@@ -40,7 +42,9 @@ def ends(lua: Lua) -> dict[str, str]:
 
 
 def enqueue(lua: Lua, *names: str, delay: str = "") -> None:
-    lua("enqueue", "full", *[x for name in names for x in (name, delay, 4, "data", "x", "id", name)])
+    lua(
+        "enqueue", "full", *[x for name in names for x in (name, delay, 4, "data", "x", "id", name)]
+    )
 
 
 def held(lua: Lua, *names: str, **options: Any) -> list[str]:
@@ -66,7 +70,18 @@ def worn_out(lua: Lua) -> None:
 
 def moved(lua: Lua) -> None:
     enqueue(lua, "i")
-    parts = ("wake", "jobs", "ids", "released", "delayed", "bodies", "stats", "events", "steps", "cancels")
+    parts = (
+        "wake",
+        "jobs",
+        "ids",
+        "released",
+        "delayed",
+        "bodies",
+        "stats",
+        "events",
+        "steps",
+        "cancels",
+    )
     extra = [f"headrace:{{q}}:q/to:{part}" for part in parts]
     assert lua("move", "-", 200, "i", extra=extra)[0] == 1
 
@@ -106,8 +121,16 @@ def test_each_end_is_kept(lua: Lua, case: str) -> None:
         assert (row[2], row[1][1]) == ("dead", reason)
     else:
         fields = dict(zip(row[1][::2], row[1][1::2], strict=True))
-        assert (fields.get("data"), "enq" in fields) == (("x", True) if state != "deleted" else (None, False))
-        expected = ["i", ["id", "i", "headrace-reason", reason], f"ended:{state}", int(end.split(" ")[1]), 0]
+        assert (fields.get("data"), "enq" in fields) == (
+            ("x", True) if state != "deleted" else (None, False)
+        )
+        expected = [
+            "i",
+            ["id", "i", "headrace-reason", reason],
+            f"ended:{state}",
+            int(end.split(" ")[1]),
+            0,
+        ]
         row[1] = row[1][:4]
         assert [*row[:5], row[5] or "-", cursor] == [*expected, worker, ""]
 
@@ -148,7 +171,8 @@ def test_a_job_that_is_there_has_not_ended(lua: Lua) -> None:
 
 
 def test_it_is_bounded_in_number(lua: Lua) -> None:
-    """The bound also holds if as many jobs end at once as it allows, or if it has become smaller."""
+    """The bound also holds if as many jobs end at once as it allows, or if it has become
+    smaller."""
     history(lua, 5)
     names = [f"i{n:03}" for n in range(300)]
     entries = held(lua, *names, limit=1000)
@@ -211,7 +235,9 @@ def test_a_full_server_keeps_ends(lua: Lua) -> None:
 
 @pytest.mark.parametrize("part", ["ends", "ended"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_key_of_another_type_is_refused_before_anything_is_written(lua: Lua, case: str, part: str) -> None:
+def test_a_key_of_another_type_is_refused_before_anything_is_written(
+    lua: Lua, case: str, part: str
+) -> None:
     history(lua)
     if case == "dead as it is leased":
         held(lua, "i")
@@ -219,7 +245,12 @@ def test_a_key_of_another_type_is_refused_before_anything_is_written(lua: Lua, c
     lua.redis.set(lua.key(part), "mine")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         CASES[case][0](lua)
-    assert lua.counts().get("completed", 0) == lua.counts().get("cancelled", 0) == lua.counts().get("dead", 0) == 0
+    assert (
+        lua.counts().get("completed", 0)
+        == lua.counts().get("cancelled", 0)
+        == lua.counts().get("dead", 0)
+        == 0
+    )
 
 
 def test_delete_takes_it_along(lua: Lua) -> None:

@@ -1,4 +1,5 @@
-"""A lease call reads about 1 MiB, or one larger job, wherever the jobs wait. It hands out all jobs that it read."""
+"""A lease call reads about 1 MiB, or one larger job, wherever the jobs wait. It hands out all jobs
+that it read."""
 
 from __future__ import annotations
 
@@ -17,7 +18,17 @@ SIZES = {
     "mixed": [100, 100, 400_000, 5000, 900_000, 20, 20, 700_000, 4096, 1_200_000, 30, 4097] * 2,
     "many and one": [4000] * 200 + [1_000_000] + [4000] * 200,
 }
-PLACES = ["new", "foreign", "parked", "woke", "heir", "held back", "level", "parked at a level", "delayed"]
+PLACES = [
+    "new",
+    "foreign",
+    "parked",
+    "woke",
+    "heir",
+    "held back",
+    "level",
+    "parked at a level",
+    "delayed",
+]
 BY_KEY = ["k", "1", 10_000]
 
 
@@ -39,7 +50,9 @@ def fill(lua: Lua, place: str, sizes: list[int]) -> list[str]:
         else:
             delay = "+60000" if place == "delayed" else ""
             part = enumerate(payloads[at : at + 10], at)
-            jobs = [(f"i{i}", delay, 2 + len(headers), "data", payload, *headers) for i, payload in part]
+            jobs = [
+                (f"i{i}", delay, 2 + len(headers), "data", payload, *headers) for i, payload in part
+            ]
             lua("enqueue", "full", *[x for job in jobs for x in job], extra=levels)
     jobs = lua.key("jobs")
     if place == "delayed":
@@ -49,7 +62,9 @@ def fill(lua: Lua, place: str, sizes: list[int]) -> list[str]:
             assert handed_out(lua, levels) == [len(p) for p in payloads]
         elif not lua.redis.exists(jobs) or not lua.redis.xinfo_groups(jobs):
             lua.redis.xgroup_create(jobs, "workers", "0")
-        owner = {"parked": "parked", "woke": "idle", "heir": "old", "held back": "limited"}.get(place, "parked:1")
+        owner = {"parked": "parked", "woke": "idle", "heir": "old", "held back": "limited"}.get(
+            place, "parked:1"
+        )
         if "level" not in place:
             lua.redis.xreadgroup("workers", owner, {jobs: ">"})
         entries = [entry for entry, _ in lua.redis.xrange(jobs)]
@@ -67,7 +82,9 @@ def handed_out(lua: Lua, levels: list[str], *rates: Any, heir: str = "") -> list
             "lease", "w", 250, "", TERM, 70_000, 0, 1000, 0, heir, 1, *rates, extra=levels
         )
         assert known == 1
-        sizes = [len(fields[fields.index("data") + 1]) for _, fields, *_ in taken] + [len(p) for p in fresh[1::2]]
+        sizes = [len(fields[fields.index("data") + 1]) for _, fields, *_ in taken] + [
+            len(p) for p in fresh[1::2]
+        ]
         assert sum(sizes) <= 1.5 * MIB or len(sizes) <= 2
         assert sum(sizes[:-1]) <= MIB
         found += sizes
@@ -92,7 +109,8 @@ def test_a_call_is_bounded_by_bytes(lua: Lua, place: str, sizes: list[int]) -> N
 
 
 def test_large_foreign_jobs_are_noticed(lua: Lua) -> None:
-    """Their size was not recorded. The first read returns at most 16 jobs, and later calls are bounded."""
+    """Their size was not recorded. The first read returns at most 16 jobs, and later calls are
+    bounded."""
     for _ in range(40):
         lua.redis.xadd(lua.key("jobs"), {"data": "x" * 300_000})
     assert len(lua.lease("w", 250)[3]) == 2 * 16

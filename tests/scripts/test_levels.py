@@ -1,4 +1,5 @@
-"""Scripts of a queue with priority levels touch declared keys only, also on a full server. Foreign keys stop them."""
+"""Scripts of a queue with priority levels touch declared keys only, also on a full server. Foreign
+keys stop them."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ class Levels:
         items: list[Any] = []
         for number, level in enumerate(levels):
             name = f"{delay}{number}" if delay else ""
-            fields = ["data", f"{level}", *(["id", name] if name else []), *([LEVEL, f"{level}"] if level else [])]
+            fields = [
+                "data",
+                f"{level}",
+                *(["id", name] if name else []),
+                *([LEVEL, f"{level}"] if level else []),
+            ]
             items += [name, delay, len(fields), *fields]
         reply = self("enqueue", "full", *items, call=call)
         assert set(reply[1::2]) == {1}
@@ -47,8 +53,16 @@ class Levels:
 
     def lease(self, limit: int = 100, call: int | str = "") -> list[list[Any]]:
         """Return the leased jobs in order as entry, fields, count and releases."""
-        _, _, taken, fresh, _, _ = self("lease", "w", limit, "", TERM, 70_000, 0, 1000, 0, "", call=call)
-        return [*taken, *([entry, ["data", data], 1, 0] for entry, data in zip(fresh[::2], fresh[1::2], strict=True))]
+        _, _, taken, fresh, _, _ = self(
+            "lease", "w", limit, "", TERM, 70_000, 0, 1000, 0, "", call=call
+        )
+        return [
+            *taken,
+            *(
+                [entry, ["data", data], 1, 0]
+                for entry, data in zip(fresh[::2], fresh[1::2], strict=True)
+            ),
+        ]
 
 
 @pytest.fixture
@@ -59,7 +73,8 @@ def levels(lua: Lua) -> Iterator[Levels]:
 
 
 def story(levels: Levels) -> list[list[Any]]:
-    """Make waiting, parked, delayed and dead jobs at every level. Return the rows of the leased ones."""
+    """Make waiting, parked, delayed and dead jobs at every level. Return the rows of the leased
+    ones."""
     levels.add(0, 1, 2, 0, 1, 2, 0, 1, 2)
     taken = levels.lease()
     assert [row[1][1] for row in taken] == list("000111222")
@@ -118,7 +133,8 @@ def test_streams_that_are_none(levels: Levels, name: str) -> None:
         assert levels.lua.state() == before
 
 
-SERVING = ("reclaim", "measure", "tick", "run_schedule")  # of a worker, which goes on with the levels that it knows
+# of a worker, which goes on with the levels that it knows
+SERVING = ("reclaim", "measure", "tick", "run_schedule")
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in SERVING])
@@ -137,7 +153,9 @@ def test_a_worker_that_knows_of_fewer_serves_these(levels: Levels) -> None:
     assert levels.lua("beat", "w", 60_000, TERM, 1) == 1
     for name in SERVING:
         levels.lua(name, *CALLS[name], extra=few)
-    _, _, taken, fresh, _, _, there = levels.lua("lease", "w", 100, "", TERM, 0, 0, 1000, 0, "", extra=few)
+    _, _, taken, fresh, _, _, there = levels.lua(
+        "lease", "w", 100, "", TERM, 0, 0, 1000, 0, "", extra=few
+    )
     assert {row[1][1] for row in taken} == {"0", "1"}
     assert (fresh, there) == ([], 3)
     assert levels("counts")[:2] == [1, 1]  # one that was never leased, and one at the front
@@ -147,7 +165,8 @@ def test_a_worker_that_knows_of_fewer_serves_these(levels: Levels) -> None:
 
 
 def test_a_queue_has_the_levels_of_its_jobs(levels: Levels) -> None:
-    """A queue has only the levels of its jobs, whatever its producers know. A deleted queue has one."""
+    """A queue has only the levels of its jobs, whatever its producers know. A deleted queue has
+    one."""
     levels.add(0, 1)
     assert levels.lua("levels") == 1
     levels.add(2, 0)
@@ -163,7 +182,10 @@ def test_a_full_server_lets_all_go_on(levels: Levels) -> None:
     with pytest.raises(redis.ResponseError, match=FULL):
         levels.add(2, call=1)
     assert levels.lua.redis.xlen(levels.streams[1]) == 1
-    assert levels("retry", "w", 0, 1000, c[0], 1, "", 1, "", d[0], 1, LATER, 1, "", call=2) == [1, 1]
+    assert levels("retry", "w", 0, 1000, c[0], 1, "", 1, "", d[0], 1, LATER, 1, "", call=2) == [
+        1,
+        1,
+    ]
     assert levels("release", "w", 0, b[0], 1, call=3) == [1]
     assert levels("complete", "", 1, 0, 0, 0, a[0], call=4) == [1]
     assert levels("reschedule", f"{LATER}0", "", call=5) == 1
@@ -174,7 +196,8 @@ def test_a_full_server_lets_all_go_on(levels: Levels) -> None:
 
 
 def test_a_lease_of_many(levels: Levels) -> None:
-    """Each call takes 150 jobs in order, because they take longer. No entry is left pending in a stream of a level."""
+    """Each call takes 150 jobs in order, because they take longer. No entry is left pending in a
+    stream of a level."""
     levels.add(*[2] * 500)
     levels.add(*[1] * 500)
     calls = [levels.lease(1000) for _ in range(7)]
@@ -207,8 +230,8 @@ return both(unpack(ARGV))
 
 
 def test_what_moves_is_as_if_taken_apart(lua: Lua) -> None:
-    """Fields may come in any order, twice, empty, or with a wrong number. The fast way returns the same as the slow
-    one.
+    """Fields may come in any order, twice, empty, or with a wrong number. The fast way returns the
+    same as the slow one.
     """
     source = (files("headrace") / "lua" / "lib" / "fields.lua").read_text() + CARRIED
     sha = lua.redis.script_load(source)

@@ -34,7 +34,8 @@ def left(client: redis.Redis, source: str) -> int:
 
 
 def test_locals_are_left(client: redis.Redis) -> None:
-    """The test fails before a script can't be compiled. If it does, move locals into a table or a function."""
+    """The test fails before a script can't be compiled. If it does, move locals into a table or a
+    function."""
     found = {name: left(client, script(name).source) for name in CALLS}
     assert {name: n for name, n in found.items() if n < LEFT_AT_LEAST} == {}
 

@@ -1,4 +1,5 @@
-"""Missing keys. Every script works with some or all keys lost. The two scripts that read the group restore it."""
+"""Missing keys. Every script works with some or all keys lost. The two scripts that read the group
+restore it."""
 
 from __future__ import annotations
 
@@ -16,12 +17,15 @@ def protocol() -> int:
 
 def test_every_script_is_here(script_names: list[str]) -> None:
     assert sorted(CALLS) == script_names
-    assert [name for name, calls in CALLS.items() if not calls.nothing and not name.startswith("flow_")] == []
+    assert [
+        name for name, calls in CALLS.items() if not calls.nothing and not name.startswith("flow_")
+    ] == []
 
 
 @pytest.mark.parametrize("there", ["nothing", "no group", "only a group"])
 def test_every_script_copes(lua: Lua, there: str) -> None:
-    """Each script runs without any key, with an empty stream without a group, and with one that has a group."""
+    """Each script runs without any key, with an empty stream without a group, and with one that has
+    a group."""
     wrong = {}
     for name, calls in CALLS.items():
         lua.redis.flushall()
@@ -37,7 +41,8 @@ def test_every_script_copes(lua: Lua, there: str) -> None:
             if name in {"lease", "lease_fair"} and there == "only a group":
                 expected = [*nothing[:4], ANY, ANY, *nothing[6:]]  # healed or not
             if name == "repair" and there == "only a group":
-                expected = ["", "0", 1, *[0] * 11]  # the wake stream, which is made with the group, was missing
+                # the wake stream, which is made with the group, was missing
+                expected = ["", "0", 1, *[0] * 11]
             if name == "drained" and there != "nothing":
                 expected = [-1, 0, 1, 0, 0, 1, 0]
             if name in {"counts", "measure"} and there != "nothing":
@@ -57,7 +62,8 @@ def test_listing_what_waits_when_there_is_nothing(lua: Lua) -> None:
 
 
 def test_lease_heals_the_group(lua: Lua) -> None:
-    """The group begins at the start of the stream, so leased jobs are delivered again and not lost."""
+    """The group begins at the start of the stream, so leased jobs are delivered again and not
+    lost."""
     a, b = lua.add("a", "b")
     lua.lease(limit=1)
     lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
@@ -86,7 +92,9 @@ def test_lease_heals_the_wake_stream(lua: Lua, lost: str) -> None:
     assert [group["name"] for group in lua.redis.xinfo_groups(lua.key("wake"))] == ["workers"]
 
 
-@pytest.mark.parametrize("part", ["ids", "leases", "released", "stats", "workers", "registered", "wake"])
+@pytest.mark.parametrize(
+    "part", ["ids", "leases", "released", "stats", "workers", "registered", "wake"]
+)
 def test_a_lost_key_loses_no_job(lua: Lua, part: str) -> None:
     """Jobs in the stream can be leased and settled, whichever other key a failover has lost."""
     lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i", "", "", 2, "data", "b")

@@ -1,4 +1,5 @@
-"""The keys of a queue are bounded by its jobs. A drained queue keeps only its streams and counters."""
+"""The keys of a queue are bounded by its jobs. A drained queue keeps only its streams and
+counters."""
 
 from __future__ import annotations
 
@@ -37,10 +38,15 @@ class Story:
         """Lease all jobs and return the entry, count and id of each."""
         self.calls += 1
         reply = self.lua.lease(worker, 1000, call=self.calls, **options)
-        rows = [(row[0], row[2], dict(zip(row[1][::2], row[1][1::2], strict=True)).get("id", "")) for row in reply[2]]
+        rows = [
+            (row[0], row[2], dict(zip(row[1][::2], row[1][1::2], strict=True)).get("id", ""))
+            for row in reply[2]
+        ]
         return rows + [(entry, 1, "") for entry in reply[3][::2]]
 
-    def settle(self, name: str, worker: str, rows: list[tuple[str, int, str]], *rest: Any, first: Any = ()) -> None:
+    def settle(
+        self, name: str, worker: str, rows: list[tuple[str, int, str]], *rest: Any, first: Any = ()
+    ) -> None:
         """Settle all of *rows*, which are the worker's."""
         items = [x for entry, count, _ in rows for x in (entry, count, *rest)]
         assert all(self(name, worker, *first, *items)), name
@@ -49,7 +55,9 @@ class Story:
         entries, names = [row[0] for row in rows], [row[2] for row in rows]
         results = [x for i in range(len(rows)) for x in (i + 1, 60_000, "r")]
         keys = [self.lua.key(f"result:{entry}") for entry in entries]
-        reply = self("complete", "", len(rows), 1, len(rows), 0, *entries, *names, *results, extra=keys)
+        reply = self(
+            "complete", "", len(rows), 1, len(rows), 0, *entries, *names, *results, extra=keys
+        )
         assert reply == [1] * len(rows)
 
 
@@ -83,7 +91,9 @@ def use(story: Story, jobs: int) -> None:
     lua.redis.zadd(lua.key("workers"), {"dying": 1})
     assert story("reclaim", "peer", 10_000, TERM, 1000, 0)[0] == 2 * jobs
     story.complete(story.lease("peer"))
-    assert lua.counts() == {name: number for name, number in lua.counts().items() if name in ("enqueued", "completed")}
+    assert lua.counts() == {
+        name: number for name, number in lua.counts().items() if name in ("enqueued", "completed")
+    }
 
 
 def leave(lua: Lua) -> None:
@@ -99,15 +109,20 @@ def test_a_drained_queue_keeps_its_streams_and_counters(lua: Lua) -> None:
     expiring = {key for key in keys if key.startswith(("lane:", "result:"))}
     assert keys - expiring == {"jobs", "wake", "dead", "stats"}
     assert lua.redis.xlen(lua.key("jobs")) == lua.redis.xlen(lua.key("dead")) == 0
-    assert len([key for key in expiring if key.startswith("lane:")]) == LANES + 1  # leasing has one of its own
+    # leasing has one of its own
+    assert len([key for key in expiring if key.startswith("lane:")]) == LANES + 1
     for key in expiring:
-        assert 0 < lua.redis.pttl(lua.key(key)) <= (LANE if key.startswith("lane:") else 60_000), key
+        assert 0 < lua.redis.pttl(lua.key(key)) <= (LANE if key.startswith("lane:") else 60_000), (
+            key
+        )
 
 
 def test_no_worker_is_left_behind(lua: Lua) -> None:
     use(Story(lua), 10)
     leave(lua)
-    consumers = {consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")}
+    consumers = {
+        consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")
+    }
     assert consumers <= {"parked", "idle"}
     assert lua("workers")[1:] == []
     assert lua.holders() == {}
@@ -131,7 +146,11 @@ def test_a_second_use_leaves_no_more_than_the_first(lua: Lua) -> None:
 
 
 def _pairs(hash_reply: Any) -> list[tuple[Any, Any]]:
-    flat = list(hash_reply.items()) if isinstance(hash_reply, dict) else list(zip(*[iter(hash_reply)] * 2, strict=True))
+    flat = (
+        list(hash_reply.items())
+        if isinstance(hash_reply, dict)
+        else list(zip(*[iter(hash_reply)] * 2, strict=True))
+    )
     return [(name, value) for name, value in flat]
 
 
@@ -143,7 +162,11 @@ def _results(found: dict[str, Any]) -> set[str]:
 def test_every_other_end_leaves_nothing_either(lua: Lua, end: str) -> None:
     """The jobs are waiting, parked, leased, retried and delayed, with ids and durations."""
     names = [f"i{i}" for i in range(6)]
-    items = [x for i, name in enumerate(names) for x in (name, "+60000" if i > 3 else "", 4, "data", "x", "id", name)]
+    items = [
+        x
+        for i, name in enumerate(names)
+        for x in (name, "+60000" if i > 3 else "", 4, "data", "x", "id", name)
+    ]
     lua("enqueue", "full", *items)
     rows = [row[0] for row in lua.lease(limit=3, duration=TERM)[2]]
     lua("release", "w", 0, rows[0], 1)
@@ -201,11 +224,15 @@ def test_the_record_outlives_every_repetition() -> None:
 LEAVE: dict[str, Callable[[Lua, str], Any]] = {
     "cancel": lambda lua, entry: lua("cancel", "i", TERM),
     "cancel_payload": lambda lua, entry: lua("cancel_payload", "x", "jobs", "-", 500, TERM),
-    "complete": lambda lua, entry: lua("complete", "", 1, 0, 0, 0, entry),  # by one who had it before
+    # by one who had it before
+    "complete": lambda lua, entry: lua("complete", "", 1, 0, 0, 0, entry),
     "move": lambda lua, entry: lua("move", "-", 500),
     "purge": lambda lua, entry: lua("purge", "-", 500),
     "reschedule": lambda lua, entry: lua("reschedule", "i", "+60000"),
-    "XDEL": lambda lua, entry: (lua.redis.xdel(lua.key("jobs"), entry), lua("repair", "jobs", "-", 500, TERM)),
+    "XDEL": lambda lua, entry: (
+        lua.redis.xdel(lua.key("jobs"), entry),
+        lua("repair", "jobs", "-", 500, TERM),
+    ),
 }
 
 
@@ -222,7 +249,9 @@ def test_what_leaves_is_held_back_no_more(lua: Lua, way: str) -> None:
 
 def test_conditions_leave_nothing(lua: Lua) -> None:
     """Taken ids end after their time or with the queue. A waiting producer leaves no key."""
-    assert lua("enqueue_if", 1, 5000, 1, "i", "", "throttle=50 unique=50", 4, "data", "a", "id", "i")[2:] == ["i", 1]
+    assert lua(
+        "enqueue_if", 1, 5000, 1, "i", "", "throttle=50 unique=50", 4, "data", "a", "id", "i"
+    )[2:] == ["i", 1]
     assert lua("enqueue_if", 1, 5000, 1, "", "", "", 2, "data", "a")[3] == 5
     assert lua.redis.hexists(lua.key("stats"), "gate")
     (row,) = lua.lease()[2]
@@ -239,7 +268,20 @@ def test_conditions_leave_nothing(lua: Lua) -> None:
 def test_ids_that_were_taken_do_not_gather(lua: Lua) -> None:
     """Each new id removes some whose time is over."""
     for number in range(300):
-        lua("enqueue_if", 0, 0, 1, f"i{number}", "", "throttle=1", 4, "data", "a", "id", f"i{number}")
+        lua(
+            "enqueue_if",
+            0,
+            0,
+            1,
+            f"i{number}",
+            "",
+            "throttle=1",
+            4,
+            "data",
+            "a",
+            "id",
+            f"i{number}",
+        )
         if number == 0:
             lua("enqueue_if", 0, 0, 1, "long", "", "throttle=60000", 4, "data", "a", "id", "long")
     assert lua.redis.zcard(lua.key("taken")) < 20

@@ -62,7 +62,10 @@ def test_pages(lua: Lua) -> None:
     assert lua("fail_worker", "w", 2) == [2, 1]
     assert lua("fail_worker", "w", 2) == [1, 0]
     assert lua("move", "-", 2) == [2, f"parked:0 ({entries[1]} {entries[2]}"]
-    assert lua("move", f"parked:0 ({entries[1]} {entries[2]}", 2) == [1, f"suspects:0 - {entries[2]}"]
+    assert lua("move", f"parked:0 ({entries[1]} {entries[2]}", 2) == [
+        1,
+        f"suspects:0 - {entries[2]}",
+    ]
     assert lua.redis.hgetall("headrace:{q}:q/to:stats") == {"enqueued": "3", "added": "3"}
 
 
@@ -74,7 +77,10 @@ def test_what_rang_moves_before_what_is_new_and_was_not_delivered(lua: Lua) -> N
     assert lua("move", "behind:0 -", 200) == [0, f"new:0 - {b}"]
     assert lua("move", "new:0 -", 200) == [1, "delayed 0"]
     moved = [fields for _, fields in lua.redis.xrange("headrace:{q}:q/to:jobs")]
-    assert [(fields["id"], fields["enq"]) for fields in moved] == [(a, a.split("-")[0]), (b, b.split("-")[0])]
+    assert [(fields["id"], fields["enq"]) for fields in moved] == [
+        (a, a.split("-")[0]),
+        (b, b.split("-")[0]),
+    ]
     assert not any("attempt" in fields for fields in moved)
     assert lua.holders() == {}
 
@@ -128,7 +134,9 @@ def test_rest(lua: Lua) -> None:
     assert lua.redis.zscore(workers, "v") == 0
 
 
-@pytest.mark.parametrize("what", ["leased", "parked", "delayed", "scheduled", "paused", "trends", "outbox"])
+@pytest.mark.parametrize(
+    "what", ["leased", "parked", "delayed", "scheduled", "paused", "trends", "outbox"]
+)
 def test_none_rests_where_something_is_to_be_done(lua: Lua, what: str) -> None:
     lua("beat", "w", 600_000, TERM, 1)
     (entry,) = lua.leased("a")
@@ -235,8 +243,8 @@ def test_a_shard_that_is_gone_keeps_no_turns(lua: Lua) -> None:
 
 
 def test_kinds_of_a_worker_are_told_once(lua: Lua) -> None:
-    """The kinds come with the first heartbeat or with a registration. Late heartbeats keep them, and a new registration
-    replaces them.
+    """The kinds come with the first heartbeat or with a registration. Late heartbeats keep them,
+    and a new registration replaces them.
     """
     lua("beat", "v.1", 1, TERM, 1, "a", "b c")
     until(lambda: lua("beat", "v.1", 1, TERM, 0) == 1 and lua("workers")[0] > lua("workers")[1][1])

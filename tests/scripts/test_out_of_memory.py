@@ -1,4 +1,5 @@
-"""A server that is out of memory and evicts nothing. Adding is refused as a whole, and everything else works."""
+"""A server that is out of memory and evicts nothing. Adding is refused as a whole, and everything
+else works."""
 
 from __future__ import annotations
 
@@ -39,7 +40,19 @@ ADDING: dict[str, list[Any]] = {
     "plain": ["plain", "a", "b"],
     "with an id": ["full", "i", "", 4, "data", "a", "id", "i"],
     "with a delay": ["full", "i", "+60000", 4, "data", "a", "id", "i"],
-    "one that is there, and one that is not": ["full", "there", "", 2, "data", "a", "", "", 2, "data", "b"],
+    "one that is there, and one that is not": [
+        "full",
+        "there",
+        "",
+        2,
+        "data",
+        "a",
+        "",
+        "",
+        2,
+        "data",
+        "b",
+    ],
 }
 
 
@@ -76,14 +89,40 @@ def test_enqueue_one_is_refused_whole(lua: Lua, call: int | str) -> None:
 
 @pytest.mark.parametrize("history", [False, True])
 def test_a_full_server_keeps_jobs_and_drops_results(lua: Lua, history: bool) -> None:
-    """The winner's answer is the same when the call is repeated. The loser keeps nothing. Follow-ups are jobs."""
+    """The winner's answer is the same when the call is repeated. The loser keeps nothing.
+    Follow-ups are jobs."""
     a, b, c = lua.leased("a", "b", "c")
     if history:
         lua.redis.hset(lua.key("stats"), "history", "10 60000")
     extra = [lua.key(f"result:{name}") for name in "abc"]
     follow = [lua.key(part) for part in (*FOLLOWED, "jobs")]
     lua("complete", "", 1, 0, 0, 0, c)
-    args = ["", 3, 0, 3, 1, a, b, c, 1, 60_000, "ra", 2, 60_000, "rb", 3, 60_000, "rc", 1, "", "", 0, 2, "data", "then"]
+    args = [
+        "",
+        3,
+        0,
+        3,
+        1,
+        a,
+        b,
+        c,
+        1,
+        60_000,
+        "ra",
+        2,
+        60_000,
+        "rb",
+        3,
+        60_000,
+        "rc",
+        1,
+        "",
+        "",
+        0,
+        2,
+        "data",
+        "then",
+    ]
     fill(lua)
     assert lua("complete", *args, extra=[*extra, *follow], call=7) == [2, 2, 0]
     assert lua("complete", *args, extra=[*extra, *follow], call=7) == [2, 2, 0]
@@ -185,7 +224,8 @@ def test_what_has_come_due_is_promoted(lua: Lua) -> None:
 
 
 def test_what_recurs_goes_on(lua: Lua) -> None:
-    """A tick is enqueued, because its refusal would stop all workers. A schedule can be removed, but not added."""
+    """A tick is enqueued, because its refusal would stop all workers. A schedule can be removed,
+    but not added."""
     lua("schedule", "s", "every 1000", "once", 5, 10, "data", "a")
     fill(lua)
     assert lua("tick", "s", "every 1000", 5, 1005, 5) == 1
@@ -241,7 +281,12 @@ def test_a_job_is_replaced_or_kept(lua: Lua) -> None:
     """It is freed first, so a full server permits it."""
     lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i")
     fill(lua)
-    assert lua("enqueue_if", 0, 0, 1, "i", "", "replace=1", 4, "data", "b", "id", "i") == [-1, "", "i", 2]
+    assert lua("enqueue_if", 0, 0, 1, "i", "", "replace=1", 4, "data", "b", "id", "i") == [
+        -1,
+        "",
+        "i",
+        2,
+    ]
     (row,) = lua.lease()[2]
     assert lua("complete", "", 1, 1, 0, 0, row[0], "i", "=1 60000") == [1]
     assert lua.redis.zcard(lua.key("taken")) == 1

@@ -1,4 +1,5 @@
-"""Schedules that code declares. They end with the last live worker of that code, and no other schedule ends."""
+"""Schedules that code declares. They end with the last live worker of that code, and no other
+schedule ends."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def test_while_nobody_works_nothing_ends(lua: Lua) -> None:
 
 
 def test_a_silent_worker_lives_until_it_is_declared_dead(lua: Lua) -> None:
-    """After an outage all workers are late. A worker that was declared dead declares its schedules again."""
+    """After an outage all workers are late. A worker that was declared dead declares its schedules
+    again."""
     come(lua, "a1")
     come(lua, "b1")
     make(lua, "t/x")
@@ -123,7 +125,8 @@ def test_a_thousand_schedules_and_many_workers(lua: Lua, large: bool) -> None:
 
 
 def test_one_that_moved_to_another_shard_ends_there(lua: Lua) -> None:
-    """No worker of the declaring code was ever in the new shard. Schedules that were made by hand stay."""
+    """No worker of the declaring code was ever in the new shard. Schedules that were made by hand
+    stay."""
     come(lua, "a1")
     make(lua, "by hand", "t/kept", "t/old")
     recur(lua, "a1", "A", "t/kept", "t/old")
@@ -141,7 +144,8 @@ def test_one_that_moved_to_another_shard_ends_there(lua: Lua) -> None:
 
 
 def test_a_paused_one_moves(lua: Lua) -> None:
-    """The schedule stays paused in the new shard and keeps its last run. It fires in neither shard."""
+    """The schedule stays paused in the new shard and keeps its last run. It fires in neither
+    shard."""
     make(lua, "t/x")
     assert lua("tick", "t/x", "every 1000", 5, 1005, 5) == 1
     assert lua("pause_schedule", "t/x", 1, call=5) == 1

@@ -1,4 +1,5 @@
-"""A call that is sent again with the same lane and number acts once with the same answer. The next number acts anew."""
+"""A call that is sent again with the same lane and number acts once with the same answer. The next
+number acts anew."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tests.scripts.conftest import TERM, Lua
 from tests.support.steps import looked_after
 
 FLOWS = {"flow_start", "flow_advance", "flow_events", "flow_find", "flow_read"}
-TIMES = {"facts", "relayed", "closing", "outdue", "registered", "workers"}  # keys whose values are times of the server
+# keys whose values are times of the server
+TIMES = {"facts", "relayed", "closing", "outdue", "registered", "workers"}
 
 
 @pytest.fixture
@@ -83,7 +85,9 @@ def _refused(lua: Lua) -> list[Any]:
 CASES = {  # beside `filled` in `CALLS`
     "enqueue_if, moved": Case(_conditional("debounce=60000", 3), [-1, "", "i", 3]),
     "enqueue_if, replaced": Case(_conditional("replace=1", 2), [-1, "", "i", 2]),
-    "enqueue_if, throttled": Case(lambda _: [0, 0, 1, "i", "", "throttle=60000", 2, "data", "a"], [-1, "", "i", 4]),
+    "enqueue_if, throttled": Case(
+        lambda _: [0, 0, 1, "i", "", "throttle=60000", 2, "data", "a"], [-1, "", "i", 4]
+    ),
     "enqueue_if, refused": Case(_refused, [1, "0-0", "", 5]),
     "complete, kept": Case(lambda lua: ["", 1, 1, 0, 0, *lua.leased("a"), "i", "=1 60000"], [0]),
     "reclaim": Case(_dying, [0, -1, 0, 0, 0, -1, -1]),
@@ -96,7 +100,11 @@ PAGES = ["purge_dead", "redrive"]  # the next call is of the next page
 
 def test_every_script_is_called_twice(script_names: list[str]) -> None:
     """The scripts of flows are in `test_flows`."""
-    called = {name for name, calls in CALLS.items() if calls.filled or (calls.nothing and not script(name).recorded)}
+    called = {
+        name
+        for name, calls in CALLS.items()
+        if calls.filled or (calls.nothing and not script(name).recorded)
+    }
     assert called | {name.split(",")[0] for name in CASES} | {"lease", "lease_fair"} == {
         name for name in script_names if name not in FLOWS
     }
@@ -136,13 +144,15 @@ def test_a_repeated_plain_enqueue_adds_once(lua: Lua) -> None:
     first = lua("enqueue", "plain", "a", call=1)
     assert lua("enqueue", "plain", "a", call=1) == first
     others = [lua("enqueue", "plain", "a", call=2), lua("enqueue", "plain", "a", call=1, lane="m")]
-    others += [lua("enqueue", "plain", "a", lane="l") for _ in range(2)]  # without a number nothing is recorded
+    # without a number nothing is recorded
+    others += [lua("enqueue", "plain", "a", lane="l") for _ in range(2)]
     assert len({reply[0] for reply in (first, *others)}) == 5
     assert lua.counts() == {"waiting": 5, "enqueued": 5}
 
 
 def test_a_repeated_lease_hands_out_what_the_first_did(lua: Lua) -> None:
-    """The jobs are read again with their present counts and releases, without a further delivery."""
+    """The jobs are read again with their present counts and releases, without a further
+    delivery."""
     a, b = lua.leased("a", "b")
     lua("release", "w", 0, a, 1)
     c = lua("enqueue", "full", "c", "", 4, "data", "c", "id", "c")[0]
@@ -162,11 +172,15 @@ def test_a_repeated_lease_of_plain_jobs(lua: Lua) -> None:
     """A first reply has jobs in a flat form, and a repeated one has them with fields."""
     ids = lua.add("a", "b")
     assert lua.lease(call=1)[3] == [ids[0], "a", ids[1], "b"]
-    assert lua.lease(call=1)[2:4] == [[[ids[0], ["data", "a"], 1, 0], [ids[1], ["data", "b"], 1, 0]], []]
+    assert lua.lease(call=1)[2:4] == [
+        [[ids[0], ["data", "a"], 1, 0], [ids[1], ["data", "b"], 1, 0]],
+        [],
+    ]
 
 
 def test_a_repeated_lease_hands_out_nothing_that_was_lost(lua: Lua) -> None:
-    """Jobs that are complete or belong to another worker are left out. Without the group there are none."""
+    """Jobs that are complete or belong to another worker are left out. Without the group there are
+    none."""
     a, b, c = lua.add("a", "b", "c")
     lua.lease(call=1)
     lua("complete", "", 1, 0, 0, 0, a)
@@ -176,7 +190,9 @@ def test_a_repeated_lease_hands_out_nothing_that_was_lost(lua: Lua) -> None:
     assert lua.lease(call=1)[2:4] == [[], []]
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if not script(name).recorded and name not in FLOWS])
+@pytest.mark.parametrize(
+    "name", [name for name in CALLS if not script(name).recorded and name not in FLOWS]
+)
 def test_what_is_not_recorded_comes_to_the_same(lua: Lua, name: str) -> None:
     calls = CALLS[name]
     for call in [*calls.nothing, *calls.filled]:

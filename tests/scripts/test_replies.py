@@ -1,4 +1,5 @@
-"""Replies of every script on every server and with both protocols, for each case of its REPLY line."""
+"""Replies of every script on every server and with both protocols, for each case of its REPLY
+line."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def full(*items: tuple[str, str, dict[str, str]]) -> list[Any]:
     return args
 
 
-# -- enqueue -------------------------------------------------------------------------------------------
+# -- enqueue ---------------------------------------------------------------------------------------
 
 
 def test_enqueue_plain(lua: Lua) -> None:
@@ -43,7 +44,8 @@ def test_enqueue_plain(lua: Lua) -> None:
     (first, _), (second, _) = entries = lua.redis.xrange(lua.key("jobs"))
     assert entries == [(first, {"data": "a"}), (second, {"data": "b"})]
     consecutive = second.split("-") == [first.split("-")[0], str(int(first.split("-")[1]) + 1)]
-    assert reply == ([first, 2] if consecutive else [first, second])  # 6.2 looks at the clock for each
+    # 6.2 looks at the clock for each
+    assert reply == ([first, 2] if consecutive else [first, second])
     assert lua.counts() == {"waiting": 2, "enqueued": 2}
 
 
@@ -58,14 +60,21 @@ def test_enqueue_plain_into_the_next_millisecond(lua: Lua) -> None:
 def test_enqueue_one(lua: Lua) -> None:
     """The entry equals the entry of a plain item. Its size is recorded for `lease`."""
     ids = [lua("enqueue_one", "a"), lua("enqueue_one", "b" * 5000)]
-    assert lua.redis.xrange(lua.key("jobs")) == [(ids[0], {"data": "a"}), (ids[1], {"data": "b" * 5000})]
+    assert lua.redis.xrange(lua.key("jobs")) == [
+        (ids[0], {"data": "a"}),
+        (ids[1], {"data": "b" * 5000}),
+    ]
     assert lua.redis.hget(lua.key("stats"), "largest") == "5000"
     assert lua.counts() == {"waiting": 2, "enqueued": 2}
 
 
 def test_enqueue_full(lua: Lua) -> None:
     """Ids alternate with whether they were added. A job without an id has the id of its entry."""
-    items = full(("i", "", {"data": "a", "id": "i", "h": "1"}), ("", "", {"data": "b"}), ("i", "", {"data": "c"}))
+    items = full(
+        ("i", "", {"data": "a", "id": "i", "h": "1"}),
+        ("", "", {"data": "b"}),
+        ("i", "", {"data": "c"}),
+    )
     reply = lua("enqueue", *items)
     (first, fields), (second, _) = lua.redis.xrange(lua.key("jobs"))
     assert reply == ["i", 1, second, 1, "i", 0]
@@ -76,16 +85,21 @@ def test_enqueue_full(lua: Lua) -> None:
 
 def test_enqueue_delayed(lua: Lua) -> None:
     moment = 4_000_000_000_000
-    items = [("a", LATER, {"data": "a"}), ("b", f"@{moment}", {"data": "b"}), ("c", "@5", {"data": "c"})]
+    items = [
+        ("a", LATER, {"data": "a"}),
+        ("b", f"@{moment}", {"data": "b"}),
+        ("c", "@5", {"data": "c"}),
+    ]
     assert lua("enqueue", *full(*items)) == ["a", 1, "b", 1, "c", 1]
     assert lua("enqueue", *full(("a", "", {"data": "again"}))) == ["a", 0]
     due = dict(lua.redis.zrange(lua.key("delayed"), 0, -1, withscores=True))
     assert near(due["a"] - 60_000)
     assert due["b"] == moment
-    assert lua.counts() == {"waiting": 1, "delayed": 2, "enqueued": 3}  # what is past is not delayed
+    # what is past is not delayed
+    assert lua.counts() == {"waiting": 1, "delayed": 2, "enqueued": 3}
 
 
-# -- lease ---------------------------------------------------------------------------------------------
+# -- lease -----------------------------------------------------------------------------------------
 
 
 def test_lease_fresh(lua: Lua) -> None:
@@ -160,7 +174,12 @@ def test_lease_no_attempts_left(lua: Lua) -> None:
     assert lua.lease(most=1)[2:4] == [[], []]
     ((_, letter),) = lua.redis.xrange(lua.key("dead"))
     assert list(letter) == ["reason", "worker", "released", "data", "id", "attempt", "enq"]
-    assert (letter["data"], letter["id"], letter["attempt"], letter["enq"]) == ("a", a, "1", str(ms(a)))
+    assert (letter["data"], letter["id"], letter["attempt"], letter["enq"]) == (
+        "a",
+        a,
+        "1",
+        str(ms(a)),
+    )
     assert lua.counts() == {"dead": 1, "enqueued": 1}
 
 
@@ -186,10 +205,12 @@ def test_lease_duration(lua: Lua) -> None:
     assert near(deadline - 5000)
 
 
-# -- settling ------------------------------------------------------------------------------------------
+# -- settling --------------------------------------------------------------------------------------
 
 
-def complete(lua: Lua, *entries: str, fence: str = "", counts: tuple[int, ...] = (), **options: Any) -> Any:
+def complete(
+    lua: Lua, *entries: str, fence: str = "", counts: tuple[int, ...] = (), **options: Any
+) -> Any:
     return lua("complete", fence, len(entries), 0, 0, 0, *entries, *counts, **options)
 
 
@@ -201,7 +222,8 @@ def test_complete(lua: Lua) -> None:
 
 
 def test_complete_first_wins(lua: Lua) -> None:
-    """Without a fence, the first caller completes the job, even if it is parked or leased to another worker."""
+    """Without a fence, the first caller completes the job, even if it is parked or leased to
+    another worker."""
     a, b = lua.leased("a", "b")
     _park(lua, a, b)
     assert complete(lua, a) == [1]
@@ -291,7 +313,8 @@ def test_release(lua: Lua) -> None:
 
 
 def test_release_after_a_pause(lua: Lua) -> None:
-    """The job is not leased during the pause. It then comes before all others, including parked ones."""
+    """The job is not leased during the pause. It then comes before all others, including parked
+    ones."""
     a, b, c = lua.leased("a", "b", "c", duration=5000)
     assert lua("release", "w", 0, a, 1) == [1]
     assert lua("release", "w", 60_000, b, 1, c, 2) == [1, 0]
@@ -303,7 +326,8 @@ def test_release_after_a_pause(lua: Lua) -> None:
     (found, due, taken, *_) = lua.lease("v")
     assert (found, [row[0] for row in taken]) == (1, [a])
     assert 30_000 < due <= 60_000
-    assert 30_000 < lua("reclaim", "v", 10_000, TERM, 500, 0)[5] <= 60_000  # told to those who sleep
+    # told to those who sleep
+    assert 30_000 < lua("reclaim", "v", 10_000, TERM, 500, 0)[5] <= 60_000
     lua("release", "v", 0, a, 2)
     lua.redis.zadd(lua.key("limited"), {b: 1})
     assert [(row[0], row[2], row[3]) for row in lua.lease("v")[2]] == [(b, 2, 1), (a, 3, 2)]
@@ -325,7 +349,8 @@ def test_retry(lua: Lua) -> None:
 
 
 def test_a_reason_and_a_traceback_are_bounded_and_replaced(lua: Lua) -> None:
-    """The traceback follows the byte 255, which is written as 0 here. Both texts end between two characters."""
+    """The traceback follows the byte 255, which is written as 0 here. Both texts end between two
+    characters."""
     (entry,) = lua.leased("a")
     story = [
         ("why\0where", "why", "where"),
@@ -337,9 +362,14 @@ def test_a_reason_and_a_traceback_are_bounded_and_replaced(lua: Lua) -> None:
         ("", None, None),
     ]
     for given, reason, traceback in story:
-        assert lua("retry", "w", 0, 1000, entry, 1, "", 1, given.encode().replace(b"\0", b"\xff")) == [1]
+        assert lua(
+            "retry", "w", 0, 1000, entry, 1, "", 1, given.encode().replace(b"\0", b"\xff")
+        ) == [1]
         ((_, fields),) = lua.redis.xrange(lua.key("jobs"))
-        assert (fields.get("headrace-reason"), fields.get("headrace-traceback")) == (reason, traceback)
+        assert (fields.get("headrace-reason"), fields.get("headrace-traceback")) == (
+            reason,
+            traceback,
+        )
         entry = lua.lease()[2][0][0]
     assert lua("dead_letter", "w", 1000, entry, 1, b"x" * 501 + b"\xffwhere") == [1]
     ((_, fields),) = lua.redis.xrange(lua.key("dead"))
@@ -366,7 +396,11 @@ def test_retry_gives_attempts_back(lua: Lua) -> None:
 def test_retry_tells_where_an_attempt_is_traced(lua: Lua) -> None:
     """One header has the latest attempt's span, also for delayed and dead jobs."""
     (entry,) = lua.leased("a")
-    for spend, delay, header in (("1 00-a", "", "00-a"), ("0 00-b", "", "00-b"), ("-1", "", "00-b")):
+    for spend, delay, header in (
+        ("1 00-a", "", "00-a"),
+        ("0 00-b", "", "00-b"),
+        ("-1", "", "00-b"),
+    ):
         assert lua("retry", "w", 0, 1000, entry, 1, delay, spend, "") == [1]
         ((entry, again),) = lua.redis.xrange(lua.key("jobs"))
         assert (list(again)[4:], again["headrace-attempt"]) == (["headrace-attempt"], header)
@@ -378,7 +412,8 @@ def test_retry_tells_where_an_attempt_is_traced(lua: Lua) -> None:
 
 def test_retry_no_attempts_left(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
-    assert lua("retry", "w", 1, 1000, a, 1, LATER, 1, "why", b, 1, "", 0, "") == [2, 1]  # who spends none has it left
+    # who spends none has it left
+    assert lua("retry", "w", 1, 1000, a, 1, LATER, 1, "why", b, 1, "", 0, "") == [2, 1]
     ((_, letter),) = lua.redis.xrange(lua.key("dead"))
     expected = {
         "reason": "why",
@@ -420,7 +455,7 @@ def test_dead_letters_are_the_newest(lua: Lua, limit: int, kept: str) -> None:
     assert lua.counts() == {name: number for name, number in expected.items() if number}
 
 
-# -- a worker's life -----------------------------------------------------------------------------------
+# -- a worker's life -------------------------------------------------------------------------------
 
 
 def test_beat(lua: Lua) -> None:
@@ -439,7 +474,12 @@ def test_beat_after_its_deadline(lua: Lua) -> None:
     """The worker is alive, but must wait before it declares others dead."""
     lua("beat", "w", 1, 5000, 1)
     registered = lua.redis.hget(lua.key("registered"), "w")
-    until(lambda: lua("beat", "w", 1, 5000, 0) == 1 and lua.redis.hget(lua.key("registered"), "w") != registered)
+    until(
+        lambda: (
+            lua("beat", "w", 1, 5000, 0) == 1
+            and lua.redis.hget(lua.key("registered"), "w") != registered
+        )
+    )
 
 
 def veteran(lua: Lua, worker: str = "v") -> None:
@@ -457,12 +497,15 @@ def test_reclaim_of_the_dead(lua: Lua) -> None:
     assert lua.holders() == {a: ("parked", 1), b: ("parked", 1)}
     assert lua.redis.zscore(lua.key("workers"), "w") is None
     assert not lua.redis.hexists(lua.key("registered"), "w")
-    assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
+    assert "w" not in [
+        consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")
+    ]
     assert lua.redis.xlen(lua.key("wake")) == 2
 
 
 def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
-    """A worker that is younger than a timeout declares none dead. An unregistered one does not either."""
+    """A worker that is younger than a timeout declares none dead. An unregistered one does not
+    either."""
     lua.leased("a")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua("beat", "v", 600_000, TERM, 1)
@@ -471,8 +514,8 @@ def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
 
 
 def test_reclaim_of_expired_leases(lua: Lua) -> None:
-    """Leases have their own deadlines or end by idle time. Consumers that never registered have the duration
-    `lease`.
+    """Leases have their own deadlines or end by idle time. Consumers that never registered have the
+    duration `lease`.
     """
     a, b = lua.add("a", "b")
     lua.lease(limit=1, duration=1)
@@ -485,13 +528,15 @@ def test_reclaim_of_expired_leases(lua: Lua) -> None:
 
 
 def test_reclaim_goes_on_where_it_stopped(lua: Lua) -> None:
-    """Any worker takes the next step. A worker that comes too soon takes none and is not asked to."""
+    """Any worker takes the next step. A worker that comes too soon takes none and is not asked
+    to."""
     lua.leased(*["x"] * 600, limit=600)
     found, ends = [], []
 
     def step(name: str) -> int:
         again = lua("reclaim", name, 10_000, TERM, 5, 0)[1]
-        ends.append(lua.redis.hget(lua.key("stats"), "sweep").split()[2] == "-")  # the next may begin anew
+        # the next may begin anew
+        ends.append(lua.redis.hget(lua.key("stats"), "sweep").split()[2] == "-")
         return again
 
     def swept() -> bool:
@@ -518,7 +563,9 @@ def test_leave(lua: Lua) -> None:
     assert set(lua.holders().values()) == {("parked", 1)}
     assert lua.redis.hgetall(lua.key("released")) == {a: "1", b: "1", c: "1"}
     assert not lua.redis.exists(lua.key("workers"), lua.key("registered"))
-    assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
+    assert "w" not in [
+        consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")
+    ]
 
 
 def test_facts_leave_with_their_worker(lua: Lua) -> None:
@@ -551,7 +598,9 @@ def test_leave_if_idle(lua: Lua) -> None:
     lua.redis.xack(lua.key("jobs"), "workers", a)
     assert lua("leave", "w", 500, 1) == [0, 0]
     assert not lua.redis.exists(lua.key("workers"), lua.key("registered"))
-    assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
+    assert "w" not in [
+        consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")
+    ]
 
 
 def test_workers(lua: Lua) -> None:
@@ -564,11 +613,14 @@ def test_workers(lua: Lua) -> None:
     assert all(near(since) and deadline > now for _, deadline, since, *_ in rows)
 
 
-# -- the whole queue -----------------------------------------------------------------------------------
+# -- the whole queue -------------------------------------------------------------------------------
 
 
 def test_cancel(lua: Lua) -> None:
-    lua("enqueue", *full(("i", "", {"data": "a", "id": "i"}), ("late", LATER, {"data": "b", "id": "late"})))
+    lua(
+        "enqueue",
+        *full(("i", "", {"data": "a", "id": "i"}), ("late", LATER, {"data": "b", "id": "late"})),
+    )
     (running,) = lua.leased("c")
     (waiting,) = lua.add("d")
     for job in ("i", "late", running, waiting):
@@ -589,7 +641,10 @@ def test_cancel_leaves_others_alone(lua: Lua) -> None:
 
 def test_cancel_payload(lua: Lua) -> None:
     """The stream comes first page by page, then the delayed jobs."""
-    lua("enqueue", *full(("i", "", {"data": "x", "id": "i"}), ("late", LATER, {"data": "x", "id": "late"})))
+    lua(
+        "enqueue",
+        *full(("i", "", {"data": "x", "id": "i"}), ("late", LATER, {"data": "x", "id": "late"})),
+    )
     lua.leased("x", "y")
     gone, place, cursor = lua("cancel_payload", "x", "jobs", "-", 2, TERM)
     assert (gone, place) == (2, "jobs")
@@ -602,7 +657,10 @@ def test_purge(lua: Lua) -> None:
     """Waiting jobs are removed page by page. Jobs that arrive meanwhile stay."""
     parked, _ = lua.leased("a", "b")
     lua("release", "w", 0, parked, 1)
-    lua("enqueue", *full(("i", "", {"data": "c", "id": "i"}), ("late", LATER, {"data": "d", "id": "late"})))
+    lua(
+        "enqueue",
+        *full(("i", "", {"data": "c", "id": "i"}), ("late", LATER, {"data": "d", "id": "late"})),
+    )
     lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
     lua.add("e")
     gone, cursor = [], "-"
@@ -611,8 +669,15 @@ def test_purge(lua: Lua) -> None:
         gone.append(more)
         lua.add("meanwhile")
     assert sum(gone) == 4
-    assert lua.counts() == {"leased": 1, "waiting": len(gone), "enqueued": 5 + len(gone), "deleted": 4}
-    assert not lua.redis.exists(lua.key("ids"), lua.key("released"), lua.key("delayed"), lua.key("bodies"))
+    assert lua.counts() == {
+        "leased": 1,
+        "waiting": len(gone),
+        "enqueued": 5 + len(gone),
+        "deleted": 4,
+    }
+    assert not lua.redis.exists(
+        lua.key("ids"), lua.key("released"), lua.key("delayed"), lua.key("bodies")
+    )
 
 
 def test_delete(lua: Lua) -> None:
@@ -644,7 +709,9 @@ def test_redrive(lua: Lua) -> None:
     assert lua("redrive", cursor, 2, "", "") == [1, ""]
     assert lua("redrive", "-", 2, "", "") == [0, ""]
     rows = lua.lease()[2]
-    assert [dict(zip(fields[::2], fields[1::2], strict=True))["id"] for _, fields, _, _ in rows] == [a, b, c]
+    assert [
+        dict(zip(fields[::2], fields[1::2], strict=True))["id"] for _, fields, _, _ in rows
+    ] == [a, b, c]
     assert [row[1][4:6] + row[2:] for row in rows] == [["attempt", "1", 1, 1]] * 3
     assert lua.counts() == {"leased": 3, "enqueued": 3}
 
@@ -695,20 +762,31 @@ def test_list(lua: Lua) -> None:
     lua("release", "w", 0, c, 1)
     d, e = lua.add("d", "e")
     lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
-    lua("enqueue", *full(("late", LATER, {"data": "f", "id": "late"}), ("later", "+90000", {"data": "g"})))
-    lua.redis.hset(lua.key("blocked"), mapping={"x": "by hand", "y z": b"\x94\xa4data\xa1y\xa3enq\xa19"})
+    lua(
+        "enqueue",
+        *full(("late", LATER, {"data": "f", "id": "late"}), ("later", "+90000", {"data": "g"})),
+    )
+    lua.redis.hset(
+        lua.key("blocked"), mapping={"x": "by hand", "y z": b"\x94\xa4data\xa1y\xa3enq\xa19"}
+    )
     states = ("running", "waiting", "delayed", "blocked", "dead")
     running, waiting, delayed, blocked, buried = (_pages(lua, state) for state in states)
-    assert [row[:6] for row in running] == [[x, ["data", y], "leased", 1, 0, "w"] for x, y in ((a, "a"), (b, "b"))]
+    assert [row[:6] for row in running] == [
+        [x, ["data", y], "leased", 1, 0, "w"] for x, y in ((a, "a"), (b, "b"))
+    ]
     assert [row[:5] for row in waiting] == [
         [c, ["data", "c"], "parked", 1, 1],
         [d, ["data", "d"], "waiting", 0, 0],
         [e, ["data", "e"], "waiting", 0, 0],
     ]
-    assert [(row[0], row[2:6]) for row in delayed] == [(x, ["delayed", 0, 0, ""]) for x in ("late", "later")]
+    assert [(row[0], row[2:6]) for row in delayed] == [
+        (x, ["delayed", 0, 0, ""]) for x in ("late", "later")
+    ]
     assert all(near(row[6] - 60_000) for row in delayed)
     of_flows = {"x": ["data", "by hand"], "y z": ["data", "y", "enq", "9"]}
-    assert sorted(blocked) == [[name, fields, "blocked", 0, 0, "", 0] for name, fields in of_flows.items()]
+    assert sorted(blocked) == [
+        [name, fields, "blocked", 0, 0, "", 0] for name, fields in of_flows.items()
+    ]
     assert [(row[1][1], row[2:]) for row in buried] == [("why", ["dead", 0, 0, "", 0])]
 
 
@@ -728,11 +806,23 @@ def test_find(lua: Lua) -> None:
     running, parked = lua.leased("a", "b")
     lua("release", "w", 0, parked, 1)
     (waiting,) = lua.add("c")
-    lua("enqueue", *full(("i", "", {"data": "d", "id": "i"}), ("late", LATER, {"data": "e", "id": "late"})))
-    found = {job: lua("find", job, "") for job in (died, running, parked, waiting, "i", "late", "nobody", "5-0")}
+    lua(
+        "enqueue",
+        *full(("i", "", {"data": "d", "id": "i"}), ("late", LATER, {"data": "e", "id": "late"})),
+    )
+    found = {
+        job: lua("find", job, "")
+        for job in (died, running, parked, waiting, "i", "late", "nobody", "5-0")
+    }
     assert all(near(now) for now, _, _ in found.values())
     states = {job: row[2] if row else None for job, (_, row, _) in found.items()}
-    expected = [(died, "dead"), (running, "leased"), (parked, "parked"), (waiting, "waiting"), ("i", "waiting")]
+    expected = [
+        (died, "dead"),
+        (running, "leased"),
+        (parked, "parked"),
+        (waiting, "waiting"),
+        ("i", "waiting"),
+    ]
     assert states == {**dict(expected), "late": "delayed", "nobody": None, "5-0": None}
     assert found[running][1][:6] == [running, ["data", "a"], "leased", 1, 0, "w"]
     entry = found["i"][1][0]
@@ -752,7 +842,7 @@ def test_result(lua: Lua) -> None:
     assert lua("result", "a", "b", extra=keys) == [None, None]
 
 
-# -- errors --------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_a_key_of_another_type_is_an_error_that_says_so(lua: Lua) -> None:
@@ -771,7 +861,8 @@ def test_a_key_of_another_type_is_an_error_that_says_so(lua: Lua) -> None:
 
 
 def test_measure(lua: Lua) -> None:
-    """The reply has the counts and the age of the oldest parked, woken and new job of each level."""
+    """The reply has the counts and the age of the oldest parked, woken and new job of each
+    level."""
     streams = [lua.key("jobs:1"), lua.key("jobs:2")]
 
     def age() -> int:

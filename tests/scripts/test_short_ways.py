@@ -1,4 +1,5 @@
-"""`lease` and `complete` have a fast path for nearly every call. It does the same as the slow one, with few commands.
+"""`lease` and `complete` have a fast path for nearly every call. It does the same as the slow one,
+with few commands.
 
 A note of releases of a job that is not there is all that makes a call take the long way.
 """
@@ -43,12 +44,15 @@ def commands(lua: Lua, *but: str) -> dict[str, int]:
 def left(lua: Lua) -> dict[str, Any]:
     """Return the keys of the queue, without values that differ by design or by the clock."""
     return {
-        key: value for key, value in lua.state().items() if key not in ("released", "workers", "registered", "dead")
+        key: value
+        for key, value in lua.state().items()
+        if key not in ("released", "workers", "registered", "dead")
     }
 
 
 def leased(lua: Lua, woke: str, *, long: bool) -> tuple[Any, ...]:
-    """Return the reply of a lease call after a blocked read, the resulting keys, and whether it took the slow path."""
+    """Return the reply of a lease call after a blocked read, the resulting keys, and whether it
+    took the slow path."""
     begin(lua, long=long)
     jobs, wake = lua.key("jobs"), lua.key("wake")
     if WOKE[woke]:
@@ -67,7 +71,9 @@ def leased(lua: Lua, woke: str, *, long: bool) -> tuple[Any, ...]:
     went = "zrangebyscore" in commands(lua)
     assert (int(lua.redis.hget(lua.key("stats"), "largest") or 0) >= 9000) == (woke == "large")
     lua.redis.hdel(lua.key("stats"), "largest")  # with or without the names of fields
-    plain = [[entry, ["data", data], 1, 0] for entry, data in zip(fresh[::2], fresh[1::2], strict=True)]
+    plain = [
+        [entry, ["data", data], 1, 0] for entry, data in zip(fresh[::2], fresh[1::2], strict=True)
+    ]
     return known, due, [*taken, *plain], healed, left(lua), lua.counts(), went
 
 
@@ -81,14 +87,20 @@ def test_both_ways_lease_alike(lua: Lua, woke: str) -> None:
 
 
 def completed(lua: Lua, *, long: bool, ids: bool) -> tuple[Any, ...]:
-    """Return the reply and the keys. One job was cancelled, one parked, and one shares its id with another."""
+    """Return the reply and the keys. One job was cancelled, one parked, and one shares its id with
+    another."""
     begin(lua, long=long)
     jobs = lua.key("jobs")
     for number in range(1, 6):
-        lua.redis.xadd(jobs, {"data": "a"} | ({"id": f"j{number}"} if ids else {}), id=f"{number}-0")
+        lua.redis.xadd(
+            jobs, {"data": "a"} | ({"id": f"j{number}"} if ids else {}), id=f"{number}-0"
+        )
     lua.lease(limit=4, ttl=0)
     if ids:
-        lua.redis.hset(lua.key("ids"), mapping={"j1": "1-0", "j2": "9-9", "j3": "3-0", "j4": "4-0", "j5": "5-0"})
+        lua.redis.hset(
+            lua.key("ids"),
+            mapping={"j1": "1-0", "j2": "9-9", "j3": "3-0", "j4": "4-0", "j5": "5-0"},
+        )
     lua.redis.xack(jobs, "workers", "3-0")
     lua.redis.xdel(jobs, "3-0")
     lua.redis.config_resetstat()

@@ -1,4 +1,5 @@
-"""The trends of a queue. A bounded record is kept a minute and an hour by any sweep. Without trends there is none."""
+"""The trends of a queue. A bounded record is kept a minute and an hour by any sweep. Without trends
+there is none."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def lua(lua: Lua) -> Iterator[Lua]:
 
 
 def told(lua: Lua, hourly: int, number: int) -> tuple[int, int, bytes]:
-    """Return the script's answer. Bytes of a record may be valid UTF-8 by chance, so they are compared as bytes."""
+    """Return the script's answer. Bytes of a record may be valid UTF-8 by chance, so they are
+    compared as bytes."""
     now, kept, data = lua("trends", hourly, number)
     return now, kept, data.encode(errors="surrogateescape")
 
@@ -53,7 +55,24 @@ def test_a_record_is_what_the_counts_are(lua: Lua) -> None:
     lua("release", "w", 0, a, 1)
     lua("dead_letter", "w", 1000, b, 1, "why")
     lua("complete", "", 1, 0, 0, 0, c)
-    lua("enqueue", "full", "i", "+60000", 4, "data", "x", "id", "i", "j", "", 4, "data", "x", "id", "j")
+    lua(
+        "enqueue",
+        "full",
+        "i",
+        "+60000",
+        4,
+        "data",
+        "x",
+        "id",
+        "i",
+        "j",
+        "",
+        4,
+        "data",
+        "x",
+        "id",
+        "j",
+    )
     lua("cancel", "j", TERM)
     lua("reclaim", *SWEEP)
     (record,) = records(lua)
@@ -135,4 +154,8 @@ def test_a_sweep_goes_on(lua: Lua, what: str) -> None:
     while not moved or not moved[-1]:
         moved.append(lua("reclaim", *SWEEP, call=len(moved) + 1)[0])
     assert lua.holders()[entry][0] == "parked"
-    assert len(records(lua)) == 1 if what == "a full server" else lua.redis.type(lua.key("trends")) == "set"
+    assert (
+        len(records(lua)) == 1
+        if what == "a full server"
+        else lua.redis.type(lua.key("trends")) == "set"
+    )

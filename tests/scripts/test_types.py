@@ -1,4 +1,5 @@
-"""A foreign key of another type. A script that meets one has done nothing yet, or at least lost no job."""
+"""A foreign key of another type. A script that meets one has done nothing yet, or at least lost no
+job."""
 
 from __future__ import annotations
 

@@ -21,5 +21,7 @@ def postgresql_url() -> Iterator[str]:
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """A database of each kind, with the tables."""
     if request.param == "sqlite":
-        return emptied(Database("sqlite", f"sqlite:///{tmp_path}/db", f"sqlite+aiosqlite:///{tmp_path}/db"))
+        return emptied(
+            Database("sqlite", f"sqlite:///{tmp_path}/db", f"sqlite+aiosqlite:///{tmp_path}/db")
+        )
     return emptied(Database("postgresql", *[request.getfixturevalue("postgresql_url")] * 2))

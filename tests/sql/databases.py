@@ -1,4 +1,5 @@
-"""Databases of the tests. They are files of SQLite, and a PostgreSQL server on the loopback as the user `postgres`."""
+"""Databases of the tests. They are files of SQLite, and a PostgreSQL server on the loopback as the
+user `postgres`."""
 
 from __future__ import annotations
 
@@ -55,7 +56,11 @@ class Database:
         """Run a statement in a transaction of its own."""
         with self.engine().begin() as connection:
             answer = connection.exec_driver_sql(statement)
-            return [tuple(row) if len(row) > 1 else row[0] for row in answer] if answer.returns_rows else []
+            return (
+                [tuple(row) if len(row) > 1 else row[0] for row in answer]
+                if answer.returns_rows
+                else []
+            )
 
 
 @contextmanager
@@ -63,9 +68,13 @@ def postgresql() -> Iterator[str]:
     """Run a server and yield its URL."""
     initdb, program = PROGRAMS
     if initdb is None or program is None:
-        pytest.skip("no PostgreSQL, neither on PATH nor in /usr/lib/postgresql: apt-get install postgresql")
+        pytest.skip(
+            "no PostgreSQL, neither on PATH nor in /usr/lib/postgresql: apt-get install postgresql"
+        )
     if os.geteuid() == 0 and "postgres" not in {user.pw_name for user in pwd.getpwall()}:
-        pytest.skip("PostgreSQL does not run as root, and there is no user postgres: useradd postgres")
+        pytest.skip(
+            "PostgreSQL does not run as root, and there is no user postgres: useradd postgres"
+        )
     folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
     user: dict[str, Any] = {}
     if os.geteuid() == 0:  # as which it does not run
@@ -73,10 +82,34 @@ def postgresql() -> Iterator[str]:
         user = {"user": "postgres", "group": "postgres", "extra_groups": []}
     data, port = str(folder / "data"), free_port()
     log: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": folder}
-    command = [initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"]
+    command = [
+        initdb,
+        "-D",
+        data,
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--no-sync",
+        "--locale=C",
+    ]
     subprocess.run(command, check=True, **log, **user)
-    options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=30"]
-    command = [program, "-D", data, "-p", str(port), *(part for one in options for part in ("-c", one))]
+    options = [
+        "listen_addresses=127.0.0.1",
+        "unix_socket_directories=",
+        "fsync=off",
+        "max_connections=30",
+    ]
+    command = [
+        program,
+        "-D",
+        data,
+        "-p",
+        str(port),
+        *(part for one in options for part in ("-c", one)),
+    ]
     server = subprocess.Popen(command, **log, **user, preexec_fn=_die_with_parent())  # noqa: PLW1509
     try:
         until(lambda: answers(port), "PostgreSQL", 30)
@@ -114,7 +147,9 @@ def pooler(url: str) -> Iterator[int]:
     folder = Path(tempfile.mkdtemp(prefix="headrace-pgbouncer-"))
     port = free_port()
     behind = make_url(url)
-    (folder / "pgbouncer.ini").write_text(POOLER.format(host=behind.host, behind=behind.port, port=port))
+    (folder / "pgbouncer.ini").write_text(
+        POOLER.format(host=behind.host, behind=behind.port, port=port)
+    )
     (folder / "users.txt").write_text('"postgres" ""\n')
     user: dict[str, Any] = {}
     if os.geteuid() == 0:  # as which it does not run

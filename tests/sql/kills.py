@@ -1,9 +1,10 @@
-"""Programs that are killed repeatedly, between any two statements and at every byte of a relay's calls.
+"""Programs that are killed repeatedly, between any two statements and at every byte of a relay's
+calls.
 
     python -m tests.sql.kills --runs 1000 --database postgresql
 
-Each is judged by the database and the queue: one job a committed row, in order, and none of a row that was rolled back;
-one debit a job.
+Each is judged by the database and the queue: one job a committed row, in order, and none of a row
+that was rolled back; one debit a job.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def stepping(engine: Any, at: int) -> None:
 
 
 def writes_and_relays(database: Database, url: str, at: int | None, run: int) -> None:
-    """Write an order with two jobs, roll another back, and relay. Die at step *at*, or without it at a broken call."""
+    """Write an order with two jobs, roll another back, and relay. Die at step *at*, or without it
+    at a broken call."""
     engine = database.engine()
     if at is None:
         redis.connection.AbstractConnection.disconnect = die  # type: ignore[method-assign]
@@ -122,7 +124,8 @@ def taken(queue: Queue[bytes]) -> list[bytes]:
 
 
 def relays(database: Database, server: Server, runs: int) -> dict[str, int]:
-    """Kill programs that write and relay, half of them at steps and half at bytes of their calls. Judge each."""
+    """Kill programs that write and relay, half of them at steps and half at bytes of their calls.
+    Judge each."""
     told = {"runs": 0, "committed": 0, "jobs": 0}
     sizes = {"requests": 600, "replies": 200}
     with Proxy(server.path) as proxy, server.queue("q") as queue:
@@ -132,7 +135,9 @@ def relays(database: Database, server: Server, runs: int) -> dict[str, int]:
             if at is None:
                 side = "requests" if run % 4 == 1 else "replies"
                 proxy.cut(side, random_byte.randrange(sizes[side]))
-            with started(writes_and_relays, database, proxy.url if at is None else server.url, at, run):
+            with started(
+                writes_and_relays, database, proxy.url if at is None else server.url, at, run
+            ):
                 pass
             if at is None:
                 seen = {"requests": len(proxy.requests), "replies": len(proxy.replies)}
@@ -145,7 +150,11 @@ def relays(database: Database, server: Server, runs: int) -> dict[str, int]:
             found += taken(queue)
             committed = database.ask("SELECT name FROM orders")
             assert committed in ([], [str(run)]), (run, committed)
-            assert found == [f"{run}{part}".encode() for part in "ab" if committed], (run, at, found)
+            assert found == [f"{run}{part}".encode() for part in "ab" if committed], (
+                run,
+                at,
+                found,
+            )
             assert database.rows() == []
             database.ask("DELETE FROM orders")
             told["runs"] += 1
@@ -193,7 +202,9 @@ def main() -> None:
     with Server(binaries()[0]) as server, tempfile.TemporaryDirectory() as folder:
         until(lambda: server.ask("PING") is not None)
         if given.database == "sqlite":
-            told(emptied(Database("sqlite", f"sqlite:///{Path(folder)}/db", "")), server, given.runs)
+            told(
+                emptied(Database("sqlite", f"sqlite:///{Path(folder)}/db", "")), server, given.runs
+            )
         else:
             with postgresql() as url:
                 told(emptied(Database("postgresql", url, url)), server, given.runs)
@@ -203,7 +214,12 @@ def told(database: Database, server: Server, runs: int) -> None:
     """Run both and print their output."""
     for body in (relays, accounts):
         began = time.monotonic()
-        print(database.dialect, body.__name__, body(database, server, runs), f"{time.monotonic() - began:.0f} s")
+        print(
+            database.dialect,
+            body.__name__,
+            body(database, server, runs),
+            f"{time.monotonic() - began:.0f} s",
+        )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from tests.support.processes import CONTEXT
 
 
 def relay_until_killed(database: Database, url: str, at: int) -> None:
-    """Relay until a kill at a step, which is before or after a statement, a commit, or the call of the queue."""
+    """Relay until a kill at a step, which is before or after a statement, a commit, or the call of
+    the queue."""
     steps = itertools.count()
 
     def step(*_: Any) -> None:

@@ -42,7 +42,8 @@ def test_effects_are_committed_once(database: Database) -> None:
                 session.execute(ORDER, {"name": "17"})
     assert database.ask("SELECT name FROM orders") == ["17"]
     with engine.begin() as connection:
-        assert inbox(connection, Job("17", b"", "q", {}, 1, JOB.enqueued_at + 1))  # a later job of the same id
+        # a later job of the same id
+        assert inbox(connection, Job("17", b"", "q", {}, 1, JOB.enqueued_at + 1))
         assert inbox(connection, Job("17", b"", "another", {}, 1, JOB.enqueued_at))
         assert forget(connection, 3600) == 0
     database.ask("UPDATE headrace_inbox SET done_ms = done_ms - 7200000")

@@ -24,7 +24,11 @@ def runs(pytestconfig: pytest.Config) -> int:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("body", [kills.relays, kills.accounts])
 def test_kills(
-    database: Database, newest: Server, runs: int, body: Callable[..., dict[str, int]], record_property: Any
+    database: Database,
+    newest: Server,
+    runs: int,
+    body: Callable[..., dict[str, int]],
+    record_property: Any,
 ) -> None:
     for name, value in body(database, newest, runs).items():
         record_property(name, value)

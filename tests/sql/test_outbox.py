@@ -19,7 +19,15 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from headrace import AsyncQueue, ConfigurationError, NewJob, Queue, QueueFull, Tasks
 from headrace.codecs import Encrypted, JSONCodec
 from headrace.errors import NotDurable
-from headrace.sql import AsyncRelay, Outbox, Relay, create_tables, relay_once, relay_once_async, tables
+from headrace.sql import (
+    AsyncRelay,
+    Outbox,
+    Relay,
+    create_tables,
+    relay_once,
+    relay_once_async,
+    tables,
+)
 from tests.sql.databases import Database, emptied
 from tests.sql.relays import relay_until_killed
 from tests.support.awaiting import PATIENCE, until
@@ -43,7 +51,9 @@ def relay(database: Database, outbox: Outbox) -> int:
         return sum(iter(lambda: relay_once(connection, outbox), 0))
 
 
-def payloads(queue: Any, ends: Callable[[Any], object] = lambda lease: lease.complete()) -> list[Any]:
+def payloads(
+    queue: Any, ends: Callable[[Any], object] = lambda lease: lease.complete()
+) -> list[Any]:
     """Lease all jobs and end each."""
     found = []
     while (lease := queue.lease()) is not None:
@@ -56,7 +66,9 @@ def test_a_committed_row_is_a_job(database: Database, queue: Queue[bytes]) -> No
     outbox = Outbox(queue)
     with Session(database.engine()) as session, session.begin():
         session.execute(ORDER, {"name": "17"})
-        receipt = outbox.enqueue(session, b"ada", id="order-17", headers={"a": "ä"}, key="k", priority=2)
+        receipt = outbox.enqueue(
+            session, b"ada", id="order-17", headers={"a": "ä"}, key="k", priority=2
+        )
         assert (receipt.id, receipt.added) == ("order-17", True)
         assert not outbox.enqueue(session, b"eve", id="order-17").added  # left as it is
     assert queue.counts().present == 0
@@ -149,7 +161,9 @@ def test_calls_of_tasks(database: Database, newest: Server) -> None:
 
 
 @pytest.mark.parametrize("codec", [JSONCodec(dict), Encrypted(JSONCodec(), {"a": bytes(32)})])
-def test_payloads_are_encoded_as_they_are_written(database: Database, newest: Server, codec: Any) -> None:
+def test_payloads_are_encoded_as_they_are_written(
+    database: Database, newest: Server, codec: Any
+) -> None:
     with newest.queue("q", codec=codec) as queue:
         outbox = Outbox(queue)
         with database.engine().begin() as connection:
@@ -169,15 +183,21 @@ def test_a_delay_counts_from_the_row(database: Database, queue: Queue[bytes]) ->
     database.ask("UPDATE headrace_outbox SET written_ms = written_ms - 600000")
     assert relay(database, outbox) == 2
     states = {name: queue.find(name) for name in (late.id, due.id)}
-    assert {name: state and state.state for name, state in states.items()} == {late.id: "delayed", due.id: "waiting"}
+    assert {name: state and state.state for name, state in states.items()} == {
+        late.id: "delayed",
+        due.id: "waiting",
+    }
     found = states[late.id]
     assert found is not None
     assert found.due is not None
     assert abs(found.due - found.job.enqueued_at - 3000) < 60
 
 
-def test_the_first_statement_begins_the_transaction(database: Database, queue: Queue[bytes]) -> None:
-    """The session or connection begins by itself, as for any other statement. `commit()` commits the row."""
+def test_the_first_statement_begins_the_transaction(
+    database: Database, queue: Queue[bytes]
+) -> None:
+    """The session or connection begins by itself, as for any other statement. `commit()` commits
+    the row."""
     engine = database.engine()
     outbox = Outbox(queue)
     with Session(engine) as session:
@@ -196,7 +216,9 @@ def test_the_first_statement_begins_the_transaction(database: Database, queue: Q
     assert database.ask("SELECT name FROM orders") == ["one", "two"]
 
 
-def test_the_first_statement_begins_the_transaction_for_asyncio(database: Database, queue: Queue[bytes]) -> None:
+def test_the_first_statement_begins_the_transaction_for_asyncio(
+    database: Database, queue: Queue[bytes]
+) -> None:
     outbox = Outbox(queue)
 
     async def story() -> None:
@@ -215,7 +237,9 @@ def test_the_first_statement_begins_the_transaction_for_asyncio(database: Databa
     assert database.rows("payload") == [b"one", b"two"]
 
 
-def test_sessions_without_a_transaction_are_refused(database: Database, queue: Queue[bytes]) -> None:
+def test_sessions_without_a_transaction_are_refused(
+    database: Database, queue: Queue[bytes]
+) -> None:
     outbox = Outbox(queue)
     with (
         Session(database.engine(), autobegin=False) as session,
@@ -229,20 +253,34 @@ def test_sessions_without_a_transaction_are_refused(database: Database, queue: Q
         outbox.enqueue(connection, b"")
     with pytest.raises(TypeError, match="session or a connection"):
         outbox.enqueue(database.engine(), b"")
-    with database.engine().begin() as connection, pytest.raises(ConfigurationError, match="in none"):
+    with (
+        database.engine().begin() as connection,
+        pytest.raises(ConfigurationError, match="in none"),
+    ):
         relay_once(connection, outbox)
     assert database.rows() == []
 
 
-def test_tables_that_are_missing_or_older_are_refused(database: Database, queue: Queue[bytes]) -> None:
+def test_tables_that_are_missing_or_older_are_refused(
+    database: Database, queue: Queue[bytes]
+) -> None:
     outbox, engine = Outbox(queue), database.engine()
     database.ask("ALTER TABLE headrace_outbox DROP COLUMN headers")
-    with engine.begin() as connection, pytest.raises(ConfigurationError, match=r"older .* lacks headers"):
+    with (
+        engine.begin() as connection,
+        pytest.raises(ConfigurationError, match=r"older .* lacks headers"),
+    ):
         outbox.enqueue(connection, b"")
     database.ask("DROP TABLE headrace_outbox")
-    with engine.begin() as connection, pytest.raises(ConfigurationError, match="no table headrace_outbox"):
+    with (
+        engine.begin() as connection,
+        pytest.raises(ConfigurationError, match="no table headrace_outbox"),
+    ):
         outbox.enqueue(connection, b"")
-    with engine.connect() as connection, pytest.raises(ConfigurationError, match="no table headrace_outbox"):
+    with (
+        engine.connect() as connection,
+        pytest.raises(ConfigurationError, match="no table headrace_outbox"),
+    ):
         relay_once(connection, outbox)
     database.ask("DROP TABLE headrace_inbox")
     with engine.begin() as connection:
@@ -255,7 +293,8 @@ def test_tables_that_are_missing_or_older_are_refused(database: Database, queue:
 def test_rows_that_other_programs_write(
     database: Database, queue: Queue[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A row needs a queue and a payload. A row that can't be a job is set aside, and one of a later version waits."""
+    """A row needs a queue and a payload. A row that can't be a job is set aside, and one of a later
+    version waits."""
     outbox = Outbox(queue)
     for more, values in {
         "": "",
@@ -266,7 +305,9 @@ def test_rows_that_other_programs_write(
         ", namespace": ", 'another'",
     }.items():
         payload = f"CAST('x' AS {TYPES[database.dialect]})"
-        database.ask(f"INSERT INTO headrace_outbox (queue, payload{more}) VALUES ('q', {payload}{values})")
+        database.ask(
+            f"INSERT INTO headrace_outbox (queue, payload{more}) VALUES ('q', {payload}{values})"
+        )
     assert relay(database, outbox) == 1
     refused = database.rows("priority, headers, version, namespace, refused")
     assert [row[-1] is not None for row in refused] == [True, True, True, False, False]
@@ -308,7 +349,10 @@ def test_relays_beside_workers(database: Database, newest: Server) -> None:
     """Two relays run while rows are written. Each row becomes one job."""
     with newest.queue("q") as queue:
         outbox = Outbox(queue)
-        with Relay(database.engine(), outbox, poll=0.01), Relay(database.engine(), outbox, poll=0.01):
+        with (
+            Relay(database.engine(), outbox, poll=0.01),
+            Relay(database.engine(), outbox, poll=0.01),
+        ):
             for number in range(20):
                 with database.engine().begin() as connection:
                     outbox.enqueue(connection, b"%d" % number)
@@ -317,7 +361,9 @@ def test_relays_beside_workers(database: Database, newest: Server) -> None:
         assert database.rows() == []
 
 
-def test_a_relay_goes_on_after_errors(database: Database, newest: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_relay_goes_on_after_errors(
+    database: Database, newest: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story() -> None:
         engine = database.async_engine()
         async with AsyncQueue("q", url=newest.url) as queue:
@@ -336,10 +382,21 @@ def test_a_relay_goes_on_after_errors(database: Database, newest: Server, caplog
     asyncio.run(story())
 
 
-def test_other_relays_skip_rows_and_keep_the_order_of_keys(postgresql_url: str, queue: Queue[bytes]) -> None:
-    database, outbox = emptied(Database("postgresql", postgresql_url, postgresql_url)), Outbox(queue)
+def test_other_relays_skip_rows_and_keep_the_order_of_keys(
+    postgresql_url: str, queue: Queue[bytes]
+) -> None:
+    database, outbox = (
+        emptied(Database("postgresql", postgresql_url, postgresql_url)),
+        Outbox(queue),
+    )
     with database.engine().begin() as connection:
-        for payload, key in ((b"a1", "a"), (b"b1", "b"), (b"a2", "a"), (b"free", None), (b"b2", "b")):
+        for payload, key in (
+            (b"a1", "a"),
+            (b"b1", "b"),
+            (b"a2", "a"),
+            (b"free", None),
+            (b"b2", "b"),
+        ):
             outbox.enqueue(connection, payload, key=key)
     with database.engine().begin() as another:
         another.exec_driver_sql("SELECT 1 FROM headrace_outbox WHERE payload = 'a1' FOR UPDATE")
@@ -348,7 +405,9 @@ def test_other_relays_skip_rows_and_keep_the_order_of_keys(postgresql_url: str, 
     assert payloads(queue) == [b"b1", b"free", b"b2", b"a1", b"a2"]
 
 
-def test_an_ordered_queue_has_the_jobs_of_a_key_in_the_order_of_commits(postgresql_url: str, newest: Server) -> None:
+def test_an_ordered_queue_has_the_jobs_of_a_key_in_the_order_of_commits(
+    postgresql_url: str, newest: Server
+) -> None:
     database = emptied(Database("postgresql", postgresql_url, postgresql_url))
     with newest.queue("q", ordered=True) as queue:
         outbox = Outbox(queue)
@@ -365,7 +424,10 @@ def test_an_ordered_queue_has_the_jobs_of_a_key_in_the_order_of_commits(postgres
             outbox.enqueue(connection, b"other", key="another")
             thread.start()
             until(
-                lambda: "advisory" in database.ask("SELECT coalesce(wait_event, '') FROM pg_stat_activity"),
+                lambda: (
+                    "advisory"
+                    in database.ask("SELECT coalesce(wait_event, '') FROM pg_stat_activity")
+                ),
                 "the other transaction",
             )
         thread.join(PATIENCE)
@@ -376,7 +438,11 @@ def test_an_ordered_queue_has_the_jobs_of_a_key_in_the_order_of_commits(postgres
 @pytest.mark.slow
 def test_connections_that_are_cut_at_every_byte(database: Database, newest: Server) -> None:
     """The relay's call is sent again, and has acted once."""
-    with Proxy(newest.path) as proxy, Queue("q", url=proxy.url) as queue, newest.queue("q") as other:
+    with (
+        Proxy(newest.path) as proxy,
+        Queue("q", url=proxy.url) as queue,
+        newest.queue("q") as other,
+    ):
         outbox, sizes, rows = Outbox(queue), {"requests": 0, "replies": 0}, itertools.count()
 
         def once(side: str, after: int) -> None:
@@ -387,7 +453,9 @@ def test_connections_that_are_cut_at_every_byte(database: Database, newest: Serv
             proxy.reset() if after < 0 else proxy.cut(side, after)
             assert relay(database, outbox) == 2
             assert proxy.fired == (after >= 0)
-            sizes.update(requests=len(proxy.requests), replies=len(proxy.replies)) if after < 0 else None
+            sizes.update(
+                requests=len(proxy.requests), replies=len(proxy.replies)
+            ) if after < 0 else None
             assert payloads(other) == wanted, (side, after)
 
         once("requests", -1)
@@ -426,7 +494,9 @@ def test_rows_stay_until_their_jobs_are_durable(database: Database, newest: Serv
 @pytest.mark.sampled("database")
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["completed", "dead", "cancelled"])
-def test_a_relay_that_is_killed_at_any_step(database: Database, newest: Server, queue: Queue[bytes], ends: str) -> None:
+def test_a_relay_that_is_killed_at_any_step(
+    database: Database, newest: Server, queue: Queue[bytes], ends: str
+) -> None:
     """The jobs that it sent end before the next relay sends them again. Each is added once."""
 
     def end(lease: Any) -> object:

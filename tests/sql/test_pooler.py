@@ -1,4 +1,5 @@
-"""A relay behind a pooler in transaction mode (PgBouncer). It hears of no commit, logs that, and polls often."""
+"""A relay behind a pooler in transaction mode (PgBouncer). It hears of no commit, logs that, and
+polls often."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def test_a_relay_behind_a_pooler_says_so_and_looks_often(
 def test_a_relay_past_the_pooler_is_told(
     database: Database, newest: Server, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The relay hears of transactions through the pooler. Otherwise it would look again after ten minutes."""
+    """The relay hears of transactions through the pooler. Otherwise it would look again after ten
+    minutes."""
     engine = pooled(database, port)
     with newest.queue("q") as queue, Relay(database.engine(), Outbox(queue), poll=600):
         for number in range(20):
@@ -104,13 +106,29 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("own", [{"relay_database": "direct", "poll": 600}, {"poll": 0.05}], ids=["past", "through"])
-def test_django_s_worker(database: Database, newest: Server, port: int, own: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "own", [{"relay_database": "direct", "poll": 600}, {"poll": 0.05}], ids=["past", "through"]
+)
+def test_django_s_worker(
+    database: Database, newest: Server, port: int, own: dict[str, Any]
+) -> None:
     """Requests go through the pooler. The worker's relay goes past it or through it."""
-    direct = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "postgres", "HOST": "127.0.0.1"}
-    databases = {"default": {**direct, "PORT": port}, "direct": {**direct, "PORT": make_url(database.url).port}}
+    direct = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "postgres",
+        "USER": "postgres",
+        "HOST": "127.0.0.1",
+    }
+    databases = {
+        "default": {**direct, "PORT": port},
+        "direct": {**direct, "PORT": make_url(database.url).port},
+    }
     command = [sys.executable, "-c", DJANGO, json.dumps(databases), newest.url, json.dumps(own)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
+    )
     assert done.stdout.endswith("done\n"), done.stderr
-    assert ("relay_not_told" in done.stderr or "does not tell the relay" in done.stderr) is (own["poll"] < 1)
+    assert ("relay_not_told" in done.stderr or "does not tell the relay" in done.stderr) is (
+        own["poll"] < 1
+    )

@@ -1,5 +1,5 @@
-"""Rows that can't be relayed. Each is set aside with its reason, and the others go on. A command lists and retries
-them.
+"""Rows that can't be relayed. Each is set aside with its reason, and the others go on. A command
+lists and retries them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def queue(newest: Server) -> Iterator[Queue[bytes]]:
 
 def insert(database: Database, column: str, value: str) -> None:
     """Write a row by hand."""
-    own = {"payload": "CAST('x' AS BYTEA)" if database.dialect == "postgresql" else "x'78'", column: value}
+    own = {
+        "payload": "CAST('x' AS BYTEA)" if database.dialect == "postgresql" else "x'78'",
+        column: value,
+    }
     with database.engine().begin() as connection:
         connection.exec_driver_sql(
             f"INSERT INTO headrace_outbox (queue, {', '.join(own)}) VALUES ('q', {', '.join(own.values())})"
@@ -99,8 +102,11 @@ def test_a_row_that_can_t_be_a_job_stops_no_other(
     assert f"row {position} of the outbox" in caplog.text
 
 
-def test_a_row_whose_fault_only_the_server_knows(database: Database, newest: Server, queue: Queue[bytes]) -> None:
-    """The row is found among many good ones. If the server does not answer at all, no row is to blame."""
+def test_a_row_whose_fault_only_the_server_knows(
+    database: Database, newest: Server, queue: Queue[bytes]
+) -> None:
+    """The row is found among many good ones. If the server does not answer at all, no row is to
+    blame."""
     outbox = Outbox(queue)
     write(database, outbox, b"first", b"x" * 2_000_000, b"last")
     with newest.client() as client:
@@ -112,7 +118,10 @@ def test_a_row_whose_fault_only_the_server_knows(database: Database, newest: Ser
             assert "2,000,000" in why
             client.set(queue.ops.keys.key("jobs"), "a key of another type")
             write(database, outbox, b"one", b"two")
-            with pytest.raises(Exception, match="WRONGTYPE"), database.engine().connect() as connection:
+            with (
+                pytest.raises(Exception, match="WRONGTYPE"),
+                database.engine().connect() as connection,
+            ):
                 relay_once(connection, outbox)
             assert database.rows("refused")[1:] == [None, None]
         finally:
@@ -138,7 +147,9 @@ def test_of_a_queue_with_shards_for_asyncio(database: Database, newest: Server) 
 
 
 def test_text_is_a_payload(database: Database, queue: Queue[bytes]) -> None:
-    insert(database, "payload", "'ä'" if database.dialect == "sqlite" else "convert_to('ä', 'UTF8')")
+    insert(
+        database, "payload", "'ä'" if database.dialect == "sqlite" else "convert_to('ä', 'UTF8')"
+    )
     assert relayed(database, Outbox(queue)) == 1
     lease = queue.lease()
     assert lease is not None
@@ -153,7 +164,11 @@ outbox = Outbox(Queue("q"))
 
 
 def test_they_are_named_listed_and_tried_again(
-    database: Database, newest: Server, queue: Queue[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    newest: Server,
+    queue: Queue[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "shop_of_refused.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
@@ -163,7 +178,15 @@ def test_they_are_named_listed_and_tried_again(
     write(database, outbox, b"bad", id="bad")
     write(database, outbox, b"worse", id="worse")
     database.ask("UPDATE headrace_outbox SET headers = '[1]'")
-    command = ["relay", "shop_of_refused:outbox", "--database", database.url, "--url", newest.url, "--json"]
+    command = [
+        "relay",
+        "shop_of_refused:outbox",
+        "--database",
+        database.url,
+        "--url",
+        newest.url,
+        "--json",
+    ]
     with Relay(database.engine(), outbox):
         until(lambda: None not in database.rows("refused"))
     with Relay(database.engine(), outbox), Inspector(url=newest.url, fresh=0.0) as inspector:

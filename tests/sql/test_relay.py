@@ -1,4 +1,5 @@
-"""Relays as a role of workers and as a program, by notifications, and with connections of Django."""
+"""Relays as a role of workers and as a program, by notifications, and with connections of
+Django."""
 
 from __future__ import annotations
 
@@ -88,7 +89,9 @@ def test_a_worker_goes_on_while_the_database_or_the_server_is_away(
         until(lambda: done == [b"by hand", b"row"])
 
 
-def test_a_worker_stops_in_time_while_the_server_is_away(database: Database, newest: Server) -> None:
+def test_a_worker_stops_in_time_while_the_server_is_away(
+    database: Database, newest: Server
+) -> None:
     outbox, worker = Outbox(Queue("q")), Worker(newest.url)
     worker.handler("q")(lambda _job: None)
     worker.relay(outbox, database.engine())
@@ -117,14 +120,19 @@ def test_bad_use(database: Database, newest: Server) -> None:
 
 
 @pytest.mark.ci
-def test_notifications_wake_a_relay(postgresql_url: str, database: Database, newest: Server) -> None:
-    """Only notifications of this queue do. Without one the relay would look again after a minute."""
+def test_notifications_wake_a_relay(
+    postgresql_url: str, database: Database, newest: Server
+) -> None:
+    """Only notifications of this queue do. Without one the relay would look again after a
+    minute."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite notifies nobody")
     with newest.queue("q") as queue, newest.queue("other") as other:
         outbox, others = Outbox(queue), Outbox(other)
         with Relay(database.engine(), outbox, poll=60):
-            listens = "SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'idle'"
+            listens = (
+                "SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'idle'"
+            )
             until(lambda: database.ask(listens)[0] >= 1, "the listener")
             for number in range(5):
                 wrote(database, others, b"")
@@ -226,13 +234,22 @@ print("done")
 
 def test_connections_of_django(database: Database, newest: Server) -> None:
     if database.dialect == "sqlite":
-        settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": database.url.removeprefix("sqlite:///")}
+        settings = {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": database.url.removeprefix("sqlite:///"),
+        }
     else:
         port = database.url.rpartition(":")[2].partition("/")[0]
-        settings = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "postgres"}
+        settings = {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": "postgres",
+            "USER": "postgres",
+        }
         settings |= {"HOST": "127.0.0.1", "PORT": port}
     command = [sys.executable, "-W", "error", "-c", DJANGO, json.dumps(settings), newest.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
+    )
     assert done.stdout.endswith("done\n"), done.stderr
     assert not done.stderr
 
@@ -240,7 +257,8 @@ def test_connections_of_django(database: Database, newest: Server) -> None:
 def test_a_row_that_is_committed_late_is_not_passed_by(
     database: Database, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch that follows a full one begins after it. The relay comes back for rows with earlier positions."""
+    """A batch that follows a full one begins after it. The relay comes back for rows with earlier
+    positions."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite has one writer: positions are in the order of commits")
     monkeypatch.setattr("headrace.sql._sync.relay.LIMITS", evolve(LIMITS, jobs_per_script=3))

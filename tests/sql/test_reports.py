@@ -1,4 +1,5 @@
-"""The reports of a relay. Screens and the doctor show waiting rows, and metrics show how late rows become jobs."""
+"""The reports of a relay. Screens and the doctor show waiting rows, and metrics show how late rows
+become jobs."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def ran(server: Server, *arguments: str) -> tuple[int, list[Any]]:
 
 async def page(url: str) -> str:
     pages: Any = headrace.web.app(url, access=lambda _request: "read")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1"
+    ) as client:
         answer = await client.get("/queue", params={"name": "q"})
     await pages.close()
     return answer.text
@@ -101,8 +104,16 @@ def test_screens_name_a_dead_relay(newest: Server, queue: Queue[bytes]) -> None:
     code, found = ran(newest, "doctor")
     relay = next(one for one in found if one["check"] == "relay")
     assert (code, relay["state"]) == (1, "broken")
-    assert "3 rows, the oldest for 5 s, 1 refused; the relay host:17 is dead, it reported 3" in relay["text"]
+    assert (
+        "3 rows, the oldest for 5 s, 1 refused; the relay host:17 is dead, it reported 3"
+        in relay["text"]
+    )
     assert "3 rows, the oldest for 5 s" in asyncio.run(page(newest.url))
-    queue._executor.run_all([outbox_ops.relayed(queue.ops, OutboxView("host:17", 0, 0.0, 0, ended=True))])
+    queue._executor.run_all(
+        [outbox_ops.relayed(queue.ops, OutboxView("host:17", 0, 0.0, 0, ended=True))]
+    )
     relay = next(one for one in ran(newest, "doctor")[1] if one["check"] == "relay")
-    assert (relay["state"], relay["text"]) == ("note", "of the outbox of q: 0 rows; the relay host:17 ended 0 s ago")
+    assert (relay["state"], relay["text"]) == (
+        "note",
+        "of the outbox of q: 0 rows; the relay host:17 ended 0 s ago",
+    )

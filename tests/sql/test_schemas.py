@@ -1,4 +1,5 @@
-"""Tables in a schema of PostgreSQL, used by roles that have the rights of the page, and no others."""
+"""Tables in a schema of PostgreSQL, used by roles that have the rights of the page, and no
+others."""
 
 from __future__ import annotations
 
@@ -169,7 +170,8 @@ def test_for_asyncio(database: Database, outbox: Outbox, newest: Server) -> None
 
 
 def test_tables_of_two_schemas_are_two_outboxes(database: Database, outbox: Outbox) -> None:
-    """Each outbox has its own rows. An existing schema needs no user with the right to create one."""
+    """Each outbox has its own rows. An existing schema needs no user with the right to create
+    one."""
     database.ask("CREATE ROLE maker LOGIN")
     database.ask('CREATE SCHEMA "Others" AUTHORIZATION maker')
     try:

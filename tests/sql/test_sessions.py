@@ -1,4 +1,5 @@
-"""The sessions of relays. A process has one, which is renewed by Django's rules. Some notifications do not come."""
+"""The sessions of relays. A process has one, which is renewed by Django's rules. Some notifications
+do not come."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def test_one_session_for_all_queues_of_a_worker(database: Database, newest: Serv
     """A second session exists for an instant. It tests whether the first gets notifications."""
     engine, made = database.engine(), list[Any]()
     event.listen(engine, "connect", lambda *_: made.append(1))
-    worker, outboxes, done = Worker(newest.url), [Outbox(Queue(name)) for name in "abc"], list[bytes]()
+    worker, outboxes, done = (
+        Worker(newest.url),
+        [Outbox(Queue(name)) for name in "abc"],
+        list[bytes](),
+    )
     for outbox in outboxes:
         worker.handler(outbox.queue.name)(lambda job: done.append(job.payload))
         worker.relay(outbox, engine)
@@ -40,7 +45,9 @@ def test_one_session_for_all_queues_of_a_worker(database: Database, newest: Serv
     assert len(made) == 2
 
 
-def test_a_server_that_is_away_holds_up_no_other_s_queues(database: Database, newest: Server) -> None:
+def test_a_server_that_is_away_holds_up_no_other_s_queues(
+    database: Database, newest: Server
+) -> None:
     with newest.queue("q") as queue, Queue("away", url="redis://127.0.0.1:1") as away:
         outboxes = [Outbox(away), Outbox(queue)]
         with Relay(database.engine(), *outboxes):
@@ -57,10 +64,13 @@ def test_a_server_that_is_away_holds_up_no_other_s_queues(database: Database, ne
 def test_a_relay_that_is_told_nothing_polls_and_says_so(
     database: Database, newest: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Behind a pooler in transaction mode, the relay listens on one session and waits on another."""
+    """Behind a pooler in transaction mode, the relay listens on one session and waits on
+    another."""
     engine = database.engine()
 
-    def elsewhere(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
+    def elsewhere(
+        _c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> tuple[str, Any]:
         return statement.replace("LISTEN headrace_outbox", "SELECT 1"), parameters
 
     event.listen(engine, "before_cursor_execute", elsewhere, retval=True)
@@ -128,7 +138,8 @@ print("done")
 
 
 def test_sessions_are_as_django_makes_them(database: Database, newest: Server) -> None:
-    """They have the settings and the role of that moment. There is one at a time, and not one for each transaction."""
+    """They have the settings and the role of that moment. There is one at a time, and not one for
+    each transaction."""
     for statement in (
         "DROP ROLE IF EXISTS relay_one", "DROP ROLE IF EXISTS relay_two", "CREATE ROLE relay_one LOGIN",
         "CREATE ROLE relay_two LOGIN", "DROP OWNED BY relay_role", "DROP ROLE relay_role",
@@ -146,5 +157,7 @@ def test_sessions_are_as_django_makes_them(database: Database, newest: Server) -
     settings = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "postgres"}
     settings |= {"HOST": "127.0.0.1", "PORT": port}
     command = [sys.executable, "-W", "error", "-c", DJANGO, json.dumps(settings), newest.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
+    )
     assert done.stdout.endswith("done\n"), done.stderr

@@ -1,4 +1,5 @@
-"""Relays that are killed at any moment, side by side, while transactions are committed and rolled back."""
+"""Relays that are killed at any moment, side by side, while transactions are committed and rolled
+back."""
 
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))
 Log = dict[str, list[bytes]]  # payloads by the keys of their jobs
 
 
-def write(database: Database, outbox: Outbox, key: str, own: list[bytes], over: threading.Event) -> None:
+def write(
+    database: Database, outbox: Outbox, key: str, own: list[bytes], over: threading.Event
+) -> None:
     """Write rows of a key, and roll back one in three."""
     number, engine = 0, database.engine()
     while not over.is_set():
         number += 1
         payload = f"{key} {number}".encode()
-        with suppress(OperationalError), engine.connect() as connection:  # SQLite: locked for too long
+        # SQLite: locked for too long
+        with suppress(OperationalError), engine.connect() as connection:
             transaction = connection.begin()
             outbox.enqueue(connection, payload, key=key)
             if random.random() < 0.3:

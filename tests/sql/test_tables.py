@@ -1,4 +1,5 @@
-"""Tables. A migration makes them, and they have limits. Relays may have two versions, and a database may be unknown."""
+"""Tables. A migration makes them, and they have limits. Relays may have two versions, and a
+database may be unknown."""
 
 from __future__ import annotations
 
@@ -52,14 +53,23 @@ else:
 """
 
 
-def test_the_page_s_revision_of_alembic(database: Database, queue: Queue[bytes], tmp_path: Path) -> None:
-    """The revision works as SQL too. Alembic's check then finds no difference, and its own revision drops no table."""
-    code = next(part for part in PAGE.read_text("utf-8").split("```") if "def upgrade" in part).removeprefix("py\n")
+def test_the_page_s_revision_of_alembic(
+    database: Database, queue: Queue[bytes], tmp_path: Path
+) -> None:
+    """The revision works as SQL too. Alembic's check then finds no difference, and its own revision
+    drops no table."""
+    code = next(
+        part for part in PAGE.read_text("utf-8").split("```") if "def upgrade" in part
+    ).removeprefix("py\n")
     folder, printed = tmp_path / "revisions", io.StringIO()
     (folder / "versions").mkdir(parents=True)
     (folder / "env.py").write_text(ENVIRONMENT)
-    (folder / "script.py.mako").write_text("def upgrade():\n    ${upgrades}\nrevision = '2'\ndown_revision = '1'\n")
-    (folder / "versions" / "1_tables.py").write_text(f"{code}\nrevision, down_revision = '1', None\n")
+    (folder / "script.py.mako").write_text(
+        "def upgrade():\n    ${upgrades}\nrevision = '2'\ndown_revision = '1'\n"
+    )
+    (folder / "versions" / "1_tables.py").write_text(
+        f"{code}\nrevision, down_revision = '1', None\n"
+    )
     config = Config(output_buffer=printed)
     config.set_main_option("script_location", str(folder))
     config.set_main_option("sqlalchemy.url", database.url)
@@ -81,7 +91,10 @@ def test_the_page_s_revision_of_alembic(database: Database, queue: Queue[bytes],
         Path(written.path).unlink()
         assert moved(database, Outbox(queue)) == 1
         command.downgrade(config, "base")
-        with database.engine().begin() as connection, pytest.raises(ConfigurationError, match="no table"):
+        with (
+            database.engine().begin() as connection,
+            pytest.raises(ConfigurationError, match="no table"),
+        ):
             Outbox(Queue("q")).enqueue(connection, b"")
     finally:
         database.ask("DROP TABLE IF EXISTS customers")
@@ -89,7 +102,8 @@ def test_the_page_s_revision_of_alembic(database: Database, queue: Queue[bytes],
 
 
 def test_a_payload_over_the_limit_of_the_column(database: Database, queue: Queue[bytes]) -> None:
-    """The write is refused. The transaction may go on without it, and other rows are not affected."""
+    """The write is refused. The transaction may go on without it, and other rows are not
+    affected."""
     outbox = Outbox(queue)
     if database.dialect == "postgresql":
         database.ask("ALTER TABLE headrace_outbox ADD CHECK (octet_length(payload) < 1000)")
@@ -103,7 +117,9 @@ def test_a_payload_over_the_limit_of_the_column(database: Database, queue: Queue
     assert moved(database, outbox) == 1
 
 
-def test_relays_of_two_versions(database: Database, queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relays_of_two_versions(
+    database: Database, queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each relay moves the rows of its version. The jobs of a key stay in order."""
     outbox = Outbox(queue)
     with database.engine().begin() as connection:
@@ -122,12 +138,16 @@ def test_relays_of_two_versions(database: Database, queue: Queue[bytes], monkeyp
     assert found == [b"a1", b"free", b"a2", b"a3"]
 
 
-def test_a_database_that_is_not_known(database: Database, queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_not_known(
+    database: Database, queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = database.engine()
     monkeypatch.setattr(engine.dialect, "name", "mysql")
     with engine.connect() as connection:
         transaction = connection.begin()
-        with pytest.raises(ConfigurationError, match="knows postgresql and sqlite; this is a database of 'mysql'"):
+        with pytest.raises(
+            ConfigurationError, match="knows postgresql and sqlite; this is a database of 'mysql'"
+        ):
             Outbox(queue).enqueue(connection, b"")
         transaction.rollback()
         with pytest.raises(ConfigurationError, match="'mysql'"):

@@ -27,7 +27,9 @@ class Runs:
     def begin(self, id: str = "i", *fields: str) -> str:
         """Enqueue a job, lease it and return its entry. The id '' means no id."""
         named = ["id", id] if id else []
-        self.lua("enqueue", "full", id, "", 2 + len(named) + len(fields), "data", "x", *named, *fields)
+        self.lua(
+            "enqueue", "full", id, "", 2 + len(named) + len(fields), "data", "x", *named, *fields
+        )
         return self.lease(ordered="headrace-key" in fields)
 
     def lease(self, *, ordered: bool = False) -> str:
@@ -48,7 +50,9 @@ class Runs:
     def step(self, entry: str, name: str, value: str = "cv", id: str = "i", took: int = 0) -> int:
         """Record a step that took so many ms."""
         count = self.count(entry)
-        return int(self.lua("step", "w", entry, count, count, "", 0, id, "", 0, name, 1, 1, took, value))
+        return int(
+            self.lua("step", "w", entry, count, count, "", 0, id, "", 0, name, 1, 1, took, value)
+        )
 
     def pass_ms(self) -> None:
         """Wait until the server's clock has another ms."""
@@ -62,7 +66,9 @@ class Runs:
     def wait(self, entry: str, name: str, kind: str, due: str, id: str = "i") -> Any:
         return self.lua("wait", "w", entry, self.count(entry), id, "", name, kind, due, 1, "")
 
-    def suspend(self, entry: str, name: str, kind: str, due: str, id: str = "i", release_key: int = 0) -> Any:
+    def suspend(
+        self, entry: str, name: str, kind: str, due: str, id: str = "i", release_key: int = 0
+    ) -> Any:
         """Suspend a run, if the sleep or wait is not over."""
         count, answer = self.count(entry), self.wait(entry, name, kind, due, id)
         if answer[0] != 1:
@@ -107,12 +113,18 @@ class Runs:
         counts = self.lua.counts()
         gone = {"completed", "cancelled", "deleted", "dead_trimmed"}
         here = {name: number for name, number in counts.items() if name not in {"enqueued", *gone}}
-        assert counts.get("enqueued", 0) == sum(here.values()) + sum(counts.get(name, 0) for name in gone)
+        assert counts.get("enqueued", 0) == sum(here.values()) + sum(
+            counts.get(name, 0) for name in gone
+        )
         return here
 
     def left(self) -> list[str]:
         """Return the existing keys of runs."""
-        return [part for part in ("steps", "asleep", "leases", "released") if self.lua.redis.exists(self.lua.key(part))]
+        return [
+            part
+            for part in ("steps", "asleep", "leases", "released")
+            if self.lua.redis.exists(self.lua.key(part))
+        ]
 
 
 @pytest.fixture

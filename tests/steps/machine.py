@@ -1,11 +1,13 @@
-"""Random acts on runs, and a model of their laws. Handlers take steps and die between any two scripts.
+"""Random acts on runs, and a model of their laws. Handlers take steps and die between any two
+scripts.
 
-Each rule sends at most one script that writes. So any rule may come between two scripts: the
-death of a worker (`die`), the loss of its lease, another holder. A delivery stays after it has lost its lease: from
-then on it is a zombie, and nothing that it does may be recorded. Every other call is sent twice, under one number.
+Each rule sends at most one script that writes. So any rule may come between two scripts: the death
+of a worker (`die`), the loss of its lease, another holder. A delivery stays after it has lost its
+lease: from then on it is a zombie, and nothing that it does may be recorded. Every other call is
+sent twice, under one number.
 
-No time passes while a rule runs but for a few ms: sleeps and timeouts take an hour, and `pass_time` moves the due times
-of a suspended run, in its records and in `asleep`, into the past.
+No time passes while a rule runs but for a few ms: sleeps and timeouts take an hour, and `pass_time`
+moves the due times of a suspended run, in its records and in `asleep`, into the past.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ LEFT = {
     "cancels",
 }  # keys of an empty queue
 
-# All runs: {id, number, bytes, records}...; the number of fields that belong to no run; and `asleep`.
+# All runs: {id, number, bytes, records}...; the number of fields that belong to no run; and
+# `asleep`.
 LOOK = r"""
 local fields, flat, runs, known = {}, redis.call('HGETALL', KEYS[1]), {}, 0
 for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
@@ -116,15 +119,18 @@ class Job:
     """A job, which is one life of an id."""
 
     key: str
-    state: str = "waiting"  # or leased, sleep, wait, late (delayed by a retry, or enqueued so), dead, gone
+    # or leased, sleep, wait, late (delayed by a retry, or enqueued so), dead, gone
+    state: str = "waiting"
     spent: int = 0  # attempts
     holder: Delivery | None = None
     entry: str = ""  # when it was last leased
     due: bool = False  # if it is suspended: may it be leased?
-    failed: bool = False  # its worker was declared dead since the last record: a retry may forgive that
+    # its worker was declared dead since the last record: a retry may forgive that
+    failed: bool = False
     forgiven: bool = False  # and did, perhaps: it has spent fewer attempts
     letter: str = ""  # the name of its run, while it is dead
-    ran: Counter[str] = field(factory=Counter)  # how often the functions of steps with once=True began
+    # how often the functions of steps with once=True began
+    ran: Counter[str] = field(factory=Counter)
 
     @property
     def there(self) -> bool:
@@ -137,11 +143,16 @@ class Kept:
 
     job: Job
     records: list[Record] = field(factory=list)
-    stale: bool = False  # its job has left otherwise than by a script that knows of records: a sweep may remove it
+    # its job has left otherwise than by a script that knows of records: a sweep may remove it
+    stale: bool = False
 
     def open(self, name: str) -> Record | None:
         """Return the signal or wait of this name that is open."""
-        found = [one for one in self.records if one.name == name and one.kind in ("signal", "wait") and not one.ended]
+        found = [
+            one
+            for one in self.records
+            if one.name == name and one.kind in ("signal", "wait") and not one.ended
+        ]
         return found[0] if found else None
 
 
@@ -155,9 +166,11 @@ class Delivery:
     attempt: int
     known: dict[str, Record] | None = None
     asked: set[str] = field(factory=set[str])
-    running: dict[str, bool] = field(factory=dict[str, bool])  # by the name of the step: is it once=True?
+    # by the name of the step: is it once=True?
+    running: dict[str, bool] = field(factory=dict[str, bool])
     began: dict[str, int] = field(factory=dict[str, int])  # when these steps began
-    waits: dict[str, str] = field(factory=dict[str, str])  # its sleeps and waits that are not over: name and kind
+    # its sleeps and waits that are not over: name and kind
+    waits: dict[str, str] = field(factory=dict[str, str])
     beside: dict[str, Call[Any]] = field(factory=dict[str, Call[Any]])  # waits beside running steps
     leaving: bool = False  # one of them has ended the handler, or will
     ended: bool = False
@@ -199,17 +212,23 @@ class Machine(RuleBasedStateMachine):
         self.letters: list[Job] = []
         self.kept: dict[str, Kept] = {}
         self.deliveries: list[Delivery] = []
-        self.hollow: set[str] = set()  # entries that were completed by a zombie while their run was suspended
+        # entries that were completed by a zombie while their run was suspended
+        self.hollow: set[str] = set()
         self.serial = 0
         self.calls = 0
 
     def teardown(self) -> None:
         self.redis.close()
 
-    @initialize(max_attempts=st.sampled_from([None, 2, 3]), dead_limit=st.sampled_from([9, 9, 1, 0]))
+    @initialize(
+        max_attempts=st.sampled_from([None, 2, 3]), dead_limit=st.sampled_from([9, 9, 1, 0])
+    )
     def open(self, max_attempts: int | None, dead_limit: int) -> None:
         """Three jobs, of which two are leased."""
-        self.ops = Ops(Keys.of("q", "headrace"), QueueSettings(max_attempts=max_attempts, dead_limit=dead_limit))
+        self.ops = Ops(
+            Keys.of("q", "headrace"),
+            QueueSettings(max_attempts=max_attempts, dead_limit=dead_limit),
+        )
         self.values = Recorded(self.ops.bound)
         self.max_attempts, self.dead_limit = max_attempts, dead_limit
         for worker in WORKERS:
@@ -218,7 +237,7 @@ class Machine(RuleBasedStateMachine):
             self.enqueue(key, late=False)
         self.lease("ann", 2)
 
-    # -- parts -----------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def send(self, op: Op[Any]) -> Any:
         """Run a script. Every other recorded call is sent twice, as if its first reply was lost."""
@@ -230,7 +249,8 @@ class Machine(RuleBasedStateMachine):
         return op.decode(reply)
 
     def drive(self, call: Call[Any], turns: int = 20) -> Any:
-        """Run a generator of a run to its end. Raises `Beside` if it only waits for so many turns."""
+        """Run a generator of a run to its end. Raises `Beside` if it only waits for so many
+        turns."""
         answers: Any = None
         while True:
             try:
@@ -345,7 +365,7 @@ class Machine(RuleBasedStateMachine):
                 return str(entry.decode())
         raise AssertionError(f"{key} has no letter")
 
-    # -- jobs ------------------------------------------------------------------------------------------
+    # -- jobs --------------------------------------------------------------------------------------
 
     @rule(key=st.sampled_from([*IDS, None]), late=flags)
     def enqueue(self, key: str | None, late: bool) -> None:
@@ -360,7 +380,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 3))
     def lease(self, worker: str, limit: int) -> None:
-        """Lease jobs. Each has one more attempt than it spent, and a job without attempts left dies."""
+        """Lease jobs. Each has one more attempt than it spent, and a job without attempts left
+        dies."""
         self.leased(worker, limit)
 
     def leased(self, worker: str, limit: int) -> list[Delivery]:
@@ -375,13 +396,17 @@ class Machine(RuleBasedStateMachine):
         for claim in grant.claims:
             job = self.live(claim.job.id)
             assert job is not None, f"{claim.job.id} is leased, and is not there"
-            assert job.state == "waiting" or (job.state in SUSPENDED and job.due), f"{job} is leased"
+            assert job.state == "waiting" or (job.state in SUSPENDED and job.due), (
+                f"{job} is leased"
+            )
             job.spent += 1
             if job.forgiven and claim.job.attempt < job.spent:
                 job.spent = max(1, claim.job.attempt)
             assert claim.job.attempt == job.spent, f"{job}: attempt {claim.job.attempt}"
             job.forgiven = False
-            assert self.max_attempts is None or job.spent <= self.max_attempts, f"{job} has no attempts left"
+            assert self.max_attempts is None or job.spent <= self.max_attempts, (
+                f"{job} has no attempts left"
+            )
             run = Run(self.ops, self.values, claim, departs, handled=True)
             delivery = Delivery(job, claim, run, job.spent)
             job.state, job.holder, job.entry, job.due = "leased", delivery, claim.entry, False
@@ -484,10 +509,15 @@ class Machine(RuleBasedStateMachine):
             return
         kept = self.kept.get(job.letter)
         rows = [] if kept is None else kept.records
-        first = next((i for i, one in enumerate(rows) if one.name == from_step and one.kind != "signal"), None)
+        first = next(
+            (i for i, one in enumerate(rows) if one.name == from_step and one.kind != "signal"),
+            None,
+        )
         if self.live(job.key) is not None or (from_step is not None and first is None):
             from_step = first = None
-        moved, _ = self.send(admin_ops.redrive(self.ops, "-", [job.key], *([] if from_step is None else [from_step])))
+        moved, _ = self.send(
+            admin_ops.redrive(self.ops, "-", [job.key], *([] if from_step is None else [from_step]))
+        )
         assert moved == (self.live(job.key) is None)
         if not moved:
             return
@@ -515,7 +545,8 @@ class Machine(RuleBasedStateMachine):
     dies_and_comes_back_ = dies_and_comes_back
 
     def forgets(self, job: Job, rows: list[Record], step: Record) -> None:
-        """Forget a step and the steps that began after it. The server's ms decide about concurrent steps."""
+        """Forget a step and the steps that began after it. The server's ms decide about concurrent
+        steps."""
         left = {(row[0].decode(), row[1].decode()) for row in self.look()[0][job.key][2]}
         for one in list(rows):
             stays = (one.name, one.kind) in left
@@ -575,7 +606,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def fail_worker(self, worker: str) -> None:
-        """Fail a worker, unless that could kill one of several jobs, because some of them lose no attempt."""
+        """Fail a worker, unless that could kill one of several jobs, because some of them lose no
+        attempt."""
         if self.max_attempts is None:
             self.send(admin_ops.fail_worker(self.ops, worker))
             self.send(self.ops.beat(worker, HOUR, register=True))
@@ -609,11 +641,12 @@ class Machine(RuleBasedStateMachine):
 
     pass_time_, pass_time__ = pass_time, pass_time
 
-    # -- steps -----------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     @rule(which=which, name=names, once=st.sampled_from([False, False, True]))
     def begin(self, which: Which, name: str, once: bool) -> None:
-        """Begin a step. The code may have changed since the record, so a step of this name may have been a sleep."""
+        """Begin a step. The code may have changed since the record, so a step of this name may have
+        been a sleep."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -669,10 +702,21 @@ class Machine(RuleBasedStateMachine):
             return
         assert got == value
         assert delivery.known is not None
-        done = Record(name, "once" if once else "step", delivery.attempt, data, ended=True, began=delivery.began[name])
+        done = Record(
+            name,
+            "once" if once else "step",
+            delivery.attempt,
+            data,
+            ended=True,
+            began=delivery.began[name],
+        )
         delivery.known[name] = evolve(done)
         if once:
-            (begun,) = [one for one in self.own(delivery.job).records if (one.name, one.kind) == (name, "once")]
+            (begun,) = [
+                one
+                for one in self.own(delivery.job).records
+                if (one.name, one.kind) == (name, "once")
+            ]
             begun.value, begun.ended, delivery.job.spent, delivery.job.failed = data, True, 1, False
         else:
             self.put(delivery, done)
@@ -708,7 +752,9 @@ class Machine(RuleBasedStateMachine):
             return
         before, call = self.now(), delivery.run.wait_for(name, timeout, release_key=False)
         got = self.outcome(call)
-        assert got == self.waited(delivery, name, before, None if timeout is None else int(timeout * 1000))
+        assert got == self.waited(
+            delivery, name, before, None if timeout is None else int(timeout * 1000)
+        )
         self.stays(delivery, name, call, got, leaves)
 
     wait_for_, wait_for__ = wait_for, wait_for
@@ -728,8 +774,11 @@ class Machine(RuleBasedStateMachine):
             return self.values.decoded("", signal.value)
         return self.waits(delivery, name, "wait", before, timeout)
 
-    def waits(self, delivery: Delivery, name: str, kind: str, before: int, duration: int | None) -> Any:
-        """Record a sleep or wait, with the due time of the server if that is possible, unless it is known."""
+    def waits(
+        self, delivery: Delivery, name: str, kind: str, before: int, duration: int | None
+    ) -> Any:
+        """Record a sleep or wait, with the due time of the server if that is possible, unless it is
+        known."""
         assert delivery.known is not None
         if name not in delivery.known:
             record = Record(name, kind, delivery.attempt)
@@ -782,7 +831,8 @@ class Machine(RuleBasedStateMachine):
     handler_ends_ = handler_ends
 
     def leaves_now(self, delivery: Delivery) -> None:
-        """Suspend the run until the first of its sleeps and waits is over, if the lease still holds."""
+        """Suspend the run until the first of its sleeps and waits is over, if the lease still
+        holds."""
         if delivery.ended:
             return
         delivery.ended, job, end = True, delivery.job, RunSuspended("i", "s")
@@ -790,13 +840,19 @@ class Machine(RuleBasedStateMachine):
         if not delivery.holds:
             assert delivery.run.claim.job.lost
             return
-        rows = [one for one in self.own(job).records if one.name in delivery.waits and one.kind in ("sleep", "wait")]
+        rows = [
+            one
+            for one in self.own(job).records
+            if one.name in delivery.waits and one.kind in ("sleep", "wait")
+        ]
         job.state = "wait" if "wait" in delivery.waits.values() else "sleep"
         job.holder, job.spent, job.failed = None, 0, False
         job.due = any(one.ended for one in rows)
         due = self.redis.zscore(self.key("asleep"), job.entry)
         first = min([one.due for one in rows if one.due and not one.ended], default=float("inf"))
-        assert due <= self.now() if job.due else due == first, f"{job} is due at {due}, and not at {first}"
+        assert due <= self.now() if job.due else due == first, (
+            f"{job} is due at {due}, and not at {first}"
+        )
 
     @rule(pick=picks, name=names)
     def signal(self, pick: int, name: str) -> None:
@@ -838,11 +894,15 @@ class Machine(RuleBasedStateMachine):
         if delivery.holds:
             self.own(delivery.job)
 
-    # -- what must hold ----------------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     def look(self) -> tuple[dict[str, Any], int, list[str]]:
         runs, strays, asleep = self.redis.eval(LOOK, 2, self.key("steps"), self.key("asleep"))
-        return {row[0].decode(): row[1:] for row in runs}, strays, [entry.decode() for entry in asleep]
+        return (
+            {row[0].decode(): row[1:] for row in runs},
+            strays,
+            [entry.decode() for entry in asleep],
+        )
 
     @invariant()
     def holds(self) -> None:
@@ -869,7 +929,10 @@ class Machine(RuleBasedStateMachine):
         counts = self.send(view_ops.counts(self.ops))
         assert counts.lost == 0
         assert counts.leased == states["leased"]
-        assert counts.waiting + counts.parked + counts.delayed == states["waiting"] + states["late"] + states["sleep"]
+        assert (
+            counts.waiting + counts.parked + counts.delayed
+            == states["waiting"] + states["late"] + states["sleep"]
+        )
         assert counts.delayed >= states["late"] + states["sleep"]
         assert counts.blocked == states["wait"]
         assert counts.dead == len(self.letters)
@@ -898,13 +961,21 @@ class Machine(RuleBasedStateMachine):
             self.send(self.ops.reclaim("ann", HOUR))
             if not self.redis.exists(self.key("steps"), self.key("asleep")):
                 break
-        parts = {name.decode().rpartition(":")[2] for name in self.redis.scan_iter() if b":lane:" not in name}
+        parts = {
+            name.decode().rpartition(":")[2]
+            for name in self.redis.scan_iter()
+            if b":lane:" not in name
+        }
         assert parts <= LEFT, parts - LEFT
 
     def due_at_last(self, job: Job) -> None:
         """Make a sleep or wait due, or send its signal."""
         if job.state == "wait" and self.redis.zscore(self.key("asleep"), job.entry) == float("inf"):
-            names = [one.name for one in self.own(job).records if one.kind == "wait" and not one.ended and not one.due]
+            names = [
+                one.name
+                for one in self.own(job).records
+                if one.kind == "wait" and not one.ended and not one.due
+            ]
             assert names, f"{job} waits for nothing"
             data = self.values.encoded("", None)
             code = self.send(step_ops.signal(self.ops, job.key, names[-1], "ada", data))

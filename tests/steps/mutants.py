@@ -20,29 +20,53 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("signal", "local known = recorded()\nif known then return known end\n", ""),
     ],
     "a record restores no attempts": [
-        ("step", "if answered > 0 and token > 1 then redis.call('HSET', released, entry, token - 1) end\n", "")
+        (
+            "step",
+            "if answered > 0 and token > 1 then redis.call('HSET', released, entry, token - 1) end\n",
+            "",
+        )
     ],
-    "a record gives an attempt too many": [("step", "released, entry, token - 1)", "released, entry, token)")],
-    "a sleep spends an attempt": [("suspend", "redis.call('HSET', q.released, entries[i], exactly)", "local _ = i")],
+    "a record gives an attempt too many": [
+        ("step", "released, entry, token - 1)", "released, entry, token)")
+    ],
+    "a sleep spends an attempt": [
+        ("suspend", "redis.call('HSET', q.released, entries[i], exactly)", "local _ = i")
+    ],
     "a sleep has no end": [("suspend", "moment == math.huge and 'inf' or", "moment and 'inf' or")],
     "a run sleeps for as long as its last sleep": [
         ("suspend", "moment = math.min(moment, record[7])", "moment = record[7]")
     ],
-    "a signal that came before the suspension wakes nobody": [("suspend", "    moment = now\n", "")],
+    "a signal that came before the suspension wakes nobody": [
+        ("suspend", "    moment = now\n", "")
+    ],
     "only the first of several waits counts": [
-        ("suspend", "for i = waits, #ARGV do\n  local record", "for i = waits, waits do\n  local record")
+        (
+            "suspend",
+            "for i = waits, #ARGV do\n  local record",
+            "for i = waits, waits do\n  local record",
+        )
     ],
     "a suspended run is handed out before its time": [
-        ("lease", "'ZRANGEBYSCORE', asleep, '-inf', now,", "'ZRANGEBYSCORE', asleep, '-inf', '+inf',")
+        (
+            "lease",
+            "'ZRANGEBYSCORE', asleep, '-inf', now,",
+            "'ZRANGEBYSCORE', asleep, '-inf', '+inf',",
+        )
     ],
     "a signal before its wait is lost": [("wait", "if there[2] == 'signal' then", "if false then")],
     "a signal is taken twice": [("*", "  run.open[signal[1]] = nil\n", "")],
-    "a wait is not noted": [("wait", "run, open, record, kind == 'wait' or nil)", "run, open, record)")],
-    "the second signal stays": [("signal", "if record[2] == 'signal' then return answer(1) end\n", "")],
+    "a wait is not noted": [
+        ("wait", "run, open, record, kind == 'wait' or nil)", "run, open, record)")
+    ],
+    "the second signal stays": [
+        ("signal", "if record[2] == 'signal' then return answer(1) end\n", "")
+    ],
     "a signal comes after the timeout": [
         ("signal", "if record[7] > 0 and record[7] <= now then return answer(0) end\n", "")
     ],
-    "a signal wakes nobody": [("signal", "redis.call('ZADD', asleep, string.format('%.0f', now), entry)\n", "")],
+    "a signal wakes nobody": [
+        ("signal", "redis.call('ZADD', asleep, string.format('%.0f', now), entry)\n", "")
+    ],
     "an id has the records of an earlier job": [
         ("*", "    runs.forget(steps, id)\n    run = nil\n", ""),
         ("steps", "run.enq ~= '' and enq ~= '' and run.enq ~= enq", "false"),
@@ -55,9 +79,15 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "a cancelled job leaves its records": [("cancel", "runs.leave(q, ids[i])", "local _ = i")],
     "a dead letter loses its records": [
-        ("*", "    if run then runs.carry(steps, own.id, run, steps, runs.of_letter(entry)) end\n", "")
+        (
+            "*",
+            "    if run then runs.carry(steps, own.id, run, steps, runs.of_letter(entry)) end\n",
+            "",
+        )
     ],
-    "a dead letter that is not kept leaves records": [("*", "    runs.forget(steps, own.id)\n", "")],
+    "a dead letter that is not kept leaves records": [
+        ("*", "    runs.forget(steps, own.id)\n", "")
+    ],
     "a redriven run keeps its step": [
         ("redrive", "if record[2] == 'signal' or", "if i == from[1] or record[2] == 'signal' or")
     ],
@@ -65,25 +95,33 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("redrive", "runs.began_before({i, record}, from)", "i < from[1]")
     ],
     "a redriven run forgets signals": [("redrive", "if record[2] == 'signal' or", "if")],
-    "a wait begins with its signal": [("*", "'wait', now, now, attempt", "'wait', signal[3], now, attempt")],
+    "a wait begins with its signal": [
+        ("*", "'wait', now, now, attempt", "'wait', signal[3], now, attempt")
+    ],
     "a redriven run has too many bytes": [("*", "  run.bytes = 0\n", "")],
     "the waits of a redriven run are closed": [
         ("*", "  run.number, run.open = n, open\n", "  run.number, run.open = n, {}\n")
     ],
     "nobody sweeps up records": [("reclaim", "\nforget_stale_runs(q, 10)\n", "\n")],
     "nobody sweeps up due times": [("reclaim", "\nforget_stale_dues(q, 10)\n", "\n")],
-    "a sleeping run counts as parked": [("counts", "local suspended = runs.state(consumer[1])", "local suspended")],
+    "a sleeping run counts as parked": [
+        ("counts", "local suspended = runs.state(consumer[1])", "local suspended")
+    ],
 }
 
 IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
-    "a step that runs once is recorded at its end only": (run, "            if once:\n", "            if False:\n"),
+    "a step that runs once is recorded at its end only": (
+        run,
+        "            if once:\n",
+        "            if False:\n",
+    ),
     "a step in doubt is answered": (
         run,
         "if not record.ended:\n                raise InDoubt",
         "if False:\n                raise InDoubt",
     ),
     "a zombie goes on": (run, "if number <= LOST:", "if number < LOST:"),
-    "the records are not read": (run, "if self.claim.token == 1 else", "if self.claim.token else"),
+    "the records are not read": (run, "if self.claim.token == 1\n", "if self.claim.token\n"),
     "the end of a step is another record": (run, "before.number if before else 0", "0"),
     "a run goes on after it was suspended": (run, "if stopped is not None:", "if False:"),
     "a step runs after a wait": (run, '(self.leaving if what == "step" else None)', "None"),
@@ -92,6 +130,10 @@ IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
         "        while self.running and not self.lost:\n            while",
         "        while False:\n            while",
     ),
-    "only the last of several waits counts": (run, "list(self.waits.values())", "list(self.waits.values())[-1:]"),
+    "only the last of several waits counts": (
+        run,
+        "list(self.waits.values())",
+        "list(self.waits.values())[-1:]",
+    ),
     "a step of another kind is answered": (run, "if record.kind not in kinds:", "if False:"),
 }

@@ -1,7 +1,8 @@
-"""A storm over runs. Workers are killed, suspended and cut off, and the server is killed. A ledger outside Redis
-judges.
+"""A storm over runs. Workers are killed, suspended and cut off, and the server is killed. A ledger
+outside Redis judges.
 
-Each function of a step appends to the ledger as it begins and as it ends, with a nonce, which is the step's value:
+Each function of a step appends to the ledger as it begins and as it ends, with a nonce, which is
+the step's value:
 
     beg RUN STEP NONCE   the function begins
     end RUN STEP NONCE   it ends
@@ -90,7 +91,11 @@ class Handler(Writer):
         for number in range(STEPS):
             step, box = f"s{number}", list[str]()
             try:
-                values.append(await job.step(step, asyncio.to_thread, self.function(run, step, box), once=step in ONCE))
+                values.append(
+                    await job.step(
+                        step, asyncio.to_thread, self.function(run, step, box), once=step in ONCE
+                    )
+                )
                 self.recorded(run, step, box)
                 if number == 1:
                     await job.sleep("nap", 0.3 * self.dice.random())
@@ -122,7 +127,9 @@ class Storm(storm.Storm):
     """A storm over runs that take steps, sleep and wait."""
 
     NAME = QUEUE
-    LEFT = frozenset({"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control", "cancels"})
+    LEFT = frozenset(
+        {"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control", "cancels"}
+    )
     PATIENCE = 90.0
     TICK = 0.05
     HURTS = 0.1
@@ -135,7 +142,7 @@ class Storm(storm.Storm):
     def declared(self, url: str) -> Queue[Any]:
         return Queue(QUEUE, url=url, max_attempts=5)
 
-    # -- the operator ------------------------------------------------------------------------------------
+    # -- the operator ------------------------------------------------------------------------------
 
     def enqueue(self) -> None:
         """Enqueue a job. An id is used again once its run has ended."""
@@ -174,7 +181,7 @@ class Storm(storm.Storm):
     def written(self) -> str:
         return self.ledger.read_text()
 
-    # -- the story -----------------------------------------------------------------------------------------
+    # -- the story ---------------------------------------------------------------------------------
 
     def round(self) -> None:
         self.enqueue()
@@ -195,7 +202,11 @@ class Storm(storm.Storm):
     def lacks(self) -> list[str]:
         seen = self.seen() + self.did
         wanted = {"SIGKILL": 3, "SIGSTOP": 3, "fin": 30, "los": 1, "oth": 1, "woke": 5, "kept": 5}
-        return [f"{name}: {seen[name]} of {least}" for name, least in wanted.items() if seen[name] < least]
+        return [
+            f"{name}: {seen[name]} of {least}"
+            for name, least in wanted.items()
+            if seen[name] < least
+        ]
 
     def verdict(self) -> list[str]:
         """List complaints, by the ledger and by the keys that are left on the server."""
@@ -222,7 +233,9 @@ class Ledger:
     redriven: Counter[tuple[str, str]] = field(factory=Counter)
     ended: dict[str, tuple[str, str]] = field(factory=dict)
     lost: set[str] = field(factory=set)
-    recorded: dict[tuple[str, str], set[str]] = field(factory=lambda: defaultdict[tuple[str, str], set[str]](set))
+    recorded: dict[tuple[str, str], set[str]] = field(
+        factory=lambda: defaultdict[tuple[str, str], set[str]](set)
+    )
     finals: dict[str, list[str]] = field(factory=dict)
     wrong: list[str] = field(factory=list)
 
@@ -238,12 +251,16 @@ class Ledger:
             case "los":
                 self.lost.add(rest[1])
             case "red":  # that step, and all after it, are forgotten
-                self.redriven.update((run, f"s{number}") for number in range(int(rest[0][1:]), STEPS))
+                self.redriven.update(
+                    (run, f"s{number}") for number in range(int(rest[0][1:]), STEPS)
+                )
             case "fin":
                 for number, nonce in enumerate(rest):
                     self.recorded[run, f"s{number}"].add(nonce)
                 if self.finals.setdefault(run, [*rest]) != [*rest]:
-                    self.wrong.append(f"other values: {run} ended with {self.finals[run]}, and {rest}")
+                    self.wrong.append(
+                        f"other values: {run} ended with {self.finals[run]}, and {rest}"
+                    )
             case "bad":
                 self.wrong.append(f"bad: {run} {rest}")
 
@@ -257,10 +274,19 @@ def judged(text: str, sent: Counter[str]) -> list[str]:
     for (run, step), nonces in ledger.recorded.items():
         if len(nonces) > 1 + ledger.redriven[run, step]:
             wrong.append(f"twice: {run} has {len(nonces)} records of {step}")
-        wrong += [f"phantom: {run} {step} has {nonce}" for nonce in nonces if ledger.ended.get(nonce) != (run, step)]
-        wrong += [f"zombie: {run} {step} was refused {nonce}, and has it" for nonce in nonces & ledger.lost]
+        wrong += [
+            f"phantom: {run} {step} has {nonce}"
+            for nonce in nonces
+            if ledger.ended.get(nonce) != (run, step)
+        ]
+        wrong += [
+            f"zombie: {run} {step} was refused {nonce}, and has it"
+            for nonce in nonces & ledger.lost
+        ]
     for (run, step), times in ledger.began.items():
         if step in ONCE and times > 1 + ledger.redriven[run, step]:
             wrong.append(f"once: {run} {step} began {times} times")
-    wrong += [f"signal: {run} took {n}" for run, n in sent.items() if n > 1 + ledger.redriven[run, "s3"]]
+    wrong += [
+        f"signal: {run} took {n}" for run, n in sent.items() if n > 1 + ledger.redriven[run, "s3"]
+    ]
     return wrong

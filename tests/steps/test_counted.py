@@ -1,4 +1,5 @@
-"""A run that sleeps is delayed, and a run that waits for a signal is blocked. It is counted, found and listed so."""
+"""A run that sleeps is delayed, and a run that waits for a signal is blocked. It is counted, found
+and listed so."""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def test_a_suspended_run_is_found(runs: Runs, kind: str, state: str, id: str) ->
     _, row, cursor, records, progress, deliveries = runs("find", name, "")
     assert (row[0], row[2], row[5], cursor) == (entry, state, "", "")
     assert now + DAY - 5000 <= row[6] <= now + DAY
-    assert [(one[0], one[1], one[5]) for one in records] == [("charge", "step", "cpaid"), ("later", kind, None)]
+    assert [(one[0], one[1], one[5]) for one in records] == [
+        ("charge", "step", "cpaid"),
+        ("later", kind, None),
+    ]
     assert progress.split(" ", 1)[1] == "0.5 half"
     (ran, delivered) = deliveries.split("\x1e")
     assert (ran, delivered.split("\x1f")[0::3]) == ("5", ["1", "w"])
@@ -98,8 +102,13 @@ def test_suspended_runs_are_listed(runs: Runs) -> None:
         runs.waits(f"w{i}", f"@{2_000_000_000_000 + i}" if i else "")
     runs("enqueue", "full", "late", f"+{DAY}", 4, "data", "x", "id", "late")
     assert [name for name, _ in listed(runs, "delayed")] == ["late", *(f"s{i}" for i in range(5))]
-    assert [due for _, due in listed(runs, "delayed")][1:] == [2_000_000_000_000 + i for i in range(5)]
-    assert listed(runs, "blocked") == [("w0", 0), *((f"w{i}", 2_000_000_000_000 + i) for i in range(1, 5))]
+    assert [due for _, due in listed(runs, "delayed")][1:] == [
+        2_000_000_000_000 + i for i in range(5)
+    ]
+    assert listed(runs, "blocked") == [
+        ("w0", 0),
+        *((f"w{i}", 2_000_000_000_000 + i) for i in range(1, 5)),
+    ]
     for state in ("waiting", "running"):
         cursor, _, rows = runs("list", state, "", 100)
         assert (cursor, rows) == ("", [])

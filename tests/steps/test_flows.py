@@ -32,7 +32,9 @@ class Stage:
 
     def step(self, lease: Any, *steps: str) -> None:
         for step in steps:
-            op = step_ops.record(self.queue.ops, lease.claim, 0, step, b"jnull", ended=True, took=0.0, ttl=0.0)
+            op = step_ops.record(
+                self.queue.ops, lease.claim, 0, step, b"jnull", ended=True, took=0.0, ttl=0.0
+            )
             assert self.queue._run(op) > 0
 
     def suspend(self, lease: Any, kind: str) -> None:
@@ -62,7 +64,9 @@ def test_records_go_with_the_stage(stage: Stage, client: redis.Redis, outcome: A
 
 
 @pytest.mark.parametrize("kind", ["sleep", "wait"])
-def test_a_suspended_job_of_a_run_is_cancelled(stage: Stage, client: redis.Redis, kind: str) -> None:
+def test_a_suspended_job_of_a_run_is_cancelled(
+    stage: Stage, client: redis.Redis, kind: str
+) -> None:
     stage.suspend(stage.begin("o", "a"), kind)
     assert stage.queue.counts().leased == 0
     assert stage.flow.cancel("o")

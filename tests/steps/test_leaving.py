@@ -72,7 +72,9 @@ def test_a_purge_removes_runs_that_sleep(runs: Runs) -> None:
     assert gone == 3
     assert runs.counts() == {"blocked": 1}
     assert runs.names("w") == ["charge", "go"]
-    assert {name.partition("\t")[0] for name in runs.lua.redis.hkeys(runs.lua.key("steps"))} == {"w"}
+    assert {name.partition("\t")[0] for name in runs.lua.redis.hkeys(runs.lua.key("steps"))} == {
+        "w"
+    }
     assert runs.lua.redis.zcard(runs.lua.key("asleep")) == 1
 
 

@@ -65,7 +65,8 @@ def test_leftovers_are_removed(runs: Runs) -> None:
         runs.lua.redis.hdel(runs.lua.key("ids"), name)
     runs.lua.redis.hdel(runs.lua.key("steps"), "b")
     found = repair(runs)
-    assert found.pop("leftovers") >= 2 + 1 + 2  # of asleep; the run a; the records of b, which have no run
+    # of asleep; the run a; the records of b, which have no run
+    assert found.pop("leftovers") >= 2 + 1 + 2
     assert found == {"deleted": 2}
     assert not runs.lua.redis.exists(runs.lua.key("asleep"))
     assert not runs.lua.redis.exists(runs.lua.key("steps"))
@@ -148,7 +149,10 @@ def test_a_run_with_records_has_begun(runs: Runs, condition: str, delay: str) ->
 def test_a_job_that_has_only_signals_has_not_begun(runs: Runs, delay: str) -> None:
     runs("enqueue", "full", "i", delay, 4, "data", "x", "id", "i")
     assert runs("signal", "i", "go", "ada", "v") == 2
-    assert runs("enqueue_if", 0, 0, 0, "i", "", "replace=1", 4, "data", "new", "id", "i")[2:] == ["i", 2]
+    assert runs("enqueue_if", 0, 0, 0, "i", "", "replace=1", 4, "data", "new", "id", "i")[2:] == [
+        "i",
+        2,
+    ]
     assert runs.names() == ["go"]  # the signal stays
 
 

@@ -36,12 +36,16 @@ def test_records_go_along(runs: Runs, which: str, id: str, how: str) -> None:
     else:
         delay = f"+{DAY}" if how == "delayed" else ""
         assert runs("retry", "w", 3, 1000, entry, 1, delay, "1", "why") == [1]
-    runs.lua.redis.hset(OTHER + "steps", name, b"\x95\x01\x00\xa0\x80\xc0")  # of a job that has left
+    # of a job that has left
+    runs.lua.redis.hset(OTHER + "steps", name, b"\x95\x01\x00\xa0\x80\xc0")
     runs.lua.redis.hset(OTHER + "steps", f"{name}\t1", "old")
     assert moved(runs, *[name] * (which == "chosen")) == 1
     assert not runs.lua.redis.exists(runs.lua.key("steps"))
     assert there(runs) == sorted([name, f"{name}\t1", f"{name}\t2", f"{name}\tp"])
-    assert runs.lua.redis.execute_command("HGET", OTHER + "steps", f"{name}\t1", NEVER_DECODE=True) != b"old"
+    assert (
+        runs.lua.redis.execute_command("HGET", OTHER + "steps", f"{name}\t1", NEVER_DECODE=True)
+        != b"old"
+    )
 
 
 @pytest.mark.parametrize("which", ["all", "chosen"])

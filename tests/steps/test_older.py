@@ -1,4 +1,5 @@
-"""A worker of the version before steps, beside runs. It leases no suspended run, because that would begin again."""
+"""A worker of the version before steps, beside runs. It leases no suspended run, because that would
+begin again."""
 
 from __future__ import annotations
 
@@ -40,7 +41,12 @@ def test_an_older_worker_leases_no_suspended_run(old: Path, newest: Server) -> N
                 number += 1
                 queue.enqueue(b"x", id=f"plain-{number}")
                 assert program.stdout.readline() == f"ran plain-{number}\n"
-            until(lambda: queue.counts() == Counts(delayed=1, blocked=1, enqueued=2 + number, completed=number))
+            until(
+                lambda: (
+                    queue.counts()
+                    == Counts(delayed=1, blocked=1, enqueued=2 + number, completed=number)
+                )
+            )
     finally:
         left = older.end(program)
     assert left == ""

@@ -95,7 +95,8 @@ def test_a_step_that_began_before_another_stays_though_it_ended_later(runs: Runs
     assert runs("redrive", "-", 10, "quick", "", "i") == [1, ""]
     assert runs.names() == ["go", "slow"]
     assert runs("signal", "i", "go", "ada", "w") == 2
-    assert [row[5] for row in runs("steps", "i", "")] == ["w", "cv"]  # the wait was open, and took it
+    # the wait was open, and took it
+    assert [row[5] for row in runs("steps", "i", "")] == ["w", "cv"]
 
 
 def _again(runs: Runs, entry: str) -> str:
@@ -119,7 +120,9 @@ def test_both_colours(connect: Connect) -> None:
     queue.enqueue(b"x", id="i")
     lease = queue.lease()
     lease.dead_letter("why")
-    with pytest.raises(ValueError, match=r"from_step='ship': the run has no such step; it has recorded none"):
+    with pytest.raises(
+        ValueError, match=r"from_step='ship': the run has no such step; it has recorded none"
+    ):
         queue.admin.redrive("i", from_step="ship")
     for ids in ([], ["i", "j"]):
         with pytest.raises(ValueError, match="give the id of one job"):

@@ -1,4 +1,5 @@
-"""Draining shards keep their suspended runs until these have ended. The change of the number ends after that."""
+"""Draining shards keep their suspended runs until these have ended. The change of the number ends
+after that."""
 
 from __future__ import annotations
 
@@ -17,12 +18,16 @@ DAY = "+86400000"
 
 
 @pytest.mark.parametrize(("kind", "state"), [("sleep", "delayed"), ("wait", "blocked")])
-def test_a_suspended_run_stays_in_its_shard(connect: Connect, client: redis.Redis, kind: str, state: str) -> None:
+def test_a_suspended_run_stays_in_its_shard(
+    connect: Connect, client: redis.Redis, kind: str, state: str
+) -> None:
     queue: Any = connect("q", shards=OLD)
     queue.enqueue(b"x", id="i")
     lease = queue.lease()
     ops = queue._verbs.at(lease.claim)
-    queue._run(step_ops.record(ops, lease.claim, 0, "charge", b"jnull", ended=True, took=0.0, ttl=0.0))
+    queue._run(
+        step_ops.record(ops, lease.claim, 0, "charge", b"jnull", ended=True, took=0.0, ttl=0.0)
+    )
     suspend(queue, lease.claim, "go", kind, DAY)
     assert queue.admin.reshard(NEW).left == 1
     found = gone(queue, client)
@@ -48,13 +53,17 @@ def test_a_suspended_run_stays_in_its_shard(connect: Connect, client: redis.Redi
     assert not client.keys("headrace:{q~*:asleep")
 
 
-def test_a_dead_letter_of_a_shard_that_drains_begins_again(connect: Connect, client: redis.Redis) -> None:
+def test_a_dead_letter_of_a_shard_that_drains_begins_again(
+    connect: Connect, client: redis.Redis
+) -> None:
     queue: Any = connect("q", shards=OLD)
     queue.enqueue(b"x", id="i")
     lease = queue.lease()
     ops = queue._verbs.at(lease.claim)
     for name in ("a", "b"):
-        queue._run(step_ops.record(ops, lease.claim, 0, name, b"jnull", ended=True, took=0.0, ttl=0.0))
+        queue._run(
+            step_ops.record(ops, lease.claim, 0, name, b"jnull", ended=True, took=0.0, ttl=0.0)
+        )
     lease.dead_letter("why")
     queue.admin.reshard(NEW)
     with pytest.raises(ValueError, match="it has recorded 'a', 'b'"):

@@ -24,8 +24,8 @@ SECONDS = float(os.environ.get("CHAOS_SECONDS", "8"))
 
 @pytest.mark.slow
 def test_storm(tmp_path: Path) -> None:
-    """Each record is of a function that ran to its end. once=True never runs twice. A zombie records nothing, and no
-    key is left.
+    """Each record is of a function that ran to its end. once=True never runs twice. A zombie
+    records nothing, and no key is left.
     """
     with Storm(binaries()[0], tmp_path, SEED) as storm:
         storm.blow(SECONDS)

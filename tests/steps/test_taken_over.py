@@ -1,4 +1,5 @@
-"""A run whose worker has lost it. The next worker goes on after its last step, and the first one records nothing."""
+"""A run whose worker has lost it. The next worker goes on after its last step, and the first one
+records nothing."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """The choice of a test's cases. It covers servers, colours and protocols.
 
-Sync verbs are generated from the async ones, and servers differ only in how they run scripts. So by default each body
-runs on the newest server in one colour, and in both where their code is written by hand. The oldest server runs the
-bodies of `scripts`. The ring `others` has the rest. The option `--full` runs all cases.
+Sync verbs are generated from the async ones, and servers differ only in how they run scripts. So by
+default each body runs on the newest server in one colour, and in both where their code is written
+by hand. The oldest server runs the bodies of `scripts`. The ring `others` has the rest. The option
+`--full` runs all cases.
 
-A body that does not hold on three masters says so: `@pytest.mark.differs(reason)`, or `differs(reason, part, ...)` for
-its cases whose ids have one of these parts. The closest mark decides, and `None` means that the body holds. Such cases
-do not run by default. With `--full`, and on `cluster-3` and `cluster-3x6`, they run and have to fail: this finds the
-mark of a body that holds by now.
+A body that does not hold on three masters says so: `@pytest.mark.differs(reason)`, or
+`differs(reason, part, ...)` for its cases whose ids have one of these parts. The closest mark
+decides, and `None` means that the body holds. Such cases do not run by default. With `--full`, and
+on `cluster-3` and `cluster-3x6`, they run and have to fail: this finds the mark of a body that
+holds by now.
 """
 
 from __future__ import annotations
@@ -34,18 +36,23 @@ ON_CLUSTER, ON_MASTERS = {"conformance", "fair", "flows"}, {"conformance"}  # fo
 OFF_CLUSTERS = {
     "test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds", "test_purge_and_move_take_them_all",
 }  # fmt: skip
-# Folders of the pages, SQL, Django and JavaScript: they run only where they are named, as by `poe guests`.
+# Folders of the pages, SQL, Django and JavaScript: they run only where they are named, as by `poe
+# guests`.
 GUESTS = ("web", "top", "sql", "django", "interop")
 ON_OLDEST = {"scripts"}  # folders whose bodies run on the oldest server by default
-IN_BOTH_COLOURS = {"workers", "faults", "cluster"}  # folders where the code of the colours differs by hand
+# folders where the code of the colours differs by hand
+IN_BOTH_COLOURS = {"workers", "faults", "cluster"}
 COLOURS = ("sync", "async", "threads", "tasks", "plain")  # and the kinds of workers
-# Where a body runs in both colours; bodies without a choice of servers run in the ring of the newest server.
+# Where a body runs in both colours; bodies without a choice of servers run in the ring of the
+# newest server.
 BY_COLOUR: Sequence[Binary | None] = [None, NEWEST]
-SAMPLED = {"quick": BY_COLOUR, "ends": [*BY_COLOUR, binaries()[-1]]}  # the rings in which marked bodies run a sample
+# the rings in which marked bodies run a sample
+SAMPLED = {"quick": BY_COLOUR, "ends": [*BY_COLOUR, binaries()[-1]]}
 RINGS: Mapping[str, Sequence[Binary | None]] = {
     **SAMPLED,
     "newest": BY_COLOUR,
-    "others": [*BY_COLOUR, *binaries()[1:], CLUSTER],  # on the newest and the oldest: cases that others leave out
+    # on the newest and the oldest: cases that others leave out
+    "others": [*BY_COLOUR, *binaries()[1:], CLUSTER],
     "all": [*BY_COLOUR, *binaries()[1:], CLUSTER],
     "masters": [MASTERS, SHARDED],
     **{binary.name: [binary] for binary in [*binaries(), *CLUSTERS]},
@@ -79,7 +86,8 @@ DIFFERENCES = {  # the reasons that a body may name
         "each shard has its share, so there is room in one where another is full: test_shards_full.py has what holds"
     ),
     "rate": Difference(
-        "a limit is kept in one shard", refused=r"rate: a script reaches one of 6 shards.* give Rate\(.*per_shard=True"
+        "a limit is kept in one shard",
+        refused=r"rate: a script reaches one of 6 shards.* give Rate\(.*per_shard=True",
     ),
     "enqueue_many": Difference(
         "conditions are checked in one script with the jobs, and these go to several",
@@ -89,17 +97,26 @@ DIFFERENCES = {  # the reasons that a body may name
         "an operation is one script, and that reaches one shard",
         refused=r"has 6 shards, and \w+ reaches one: it is not for whole sharded queues; Queue",
     ),
-    "position": Difference("there is no order between shards", refused=r"no order between shards; give key="),
-    "order": Difference(
-        "jobs without a key are first in, first out in each shard, and so are levels and dead letters", always=False
+    "position": Difference(
+        "there is no order between shards", refused=r"no order between shards; give key="
     ),
-    "levels": Difference("a shard knows of the levels of jobs that it had, and refuses only then", always=False),
+    "order": Difference(
+        "jobs without a key are first in, first out in each shard, and so are levels and dead letters",
+        always=False,
+    ),
+    "levels": Difference(
+        "a shard knows of the levels of jobs that it had, and refuses only then", always=False
+    ),
     "elsewhere": Difference(
         "another thread sends an operation of the whole queue, which is refused there, and its job never ends"
     ),
-    "parts": Difference("a shard has its own registrations, call records, connections, limits, instant, and pages"),
+    "parts": Difference(
+        "a shard has its own registrations, call records, connections, limits, instant, and pages"
+    ),
     "blocked": Difference("a call that waits asks the shards again and again, and does not block"),
-    "ends": Difference("without a history, a waiter is told of a job that was removed as of one without a result"),
+    "ends": Difference(
+        "without a history, a waiter is told of a job that was removed as of one without a result"
+    ),
     "ids": Difference("an id like those of jobs without one is refused, as it names a shard"),
     "keys": Difference(
         "the test looks at the keys of the queue, or writes to them, and those of its shards have other names"
@@ -114,7 +131,9 @@ def difference(item: Any) -> Difference | None:
         return None
     for mark in item.iter_markers("differs"):
         reason, *parts = mark.args
-        if not parts or any(re.search(rf"(^|-){re.escape(part)}(-|$)", item.callspec.id) for part in parts):
+        if not parts or any(
+            re.search(rf"(^|-){re.escape(part)}(-|$)", item.callspec.id) for part in parts
+        ):
             found = DIFFERENCES[reason] if reason else None
             return found if found is None or binary.shards > 1 or not found.sharded else None
     return None
@@ -150,7 +169,9 @@ def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
             if full or (binary in CLUSTERS and ring == binary.name):
                 yield from cases
             elif binary not in BY_COLOUR:
-                candidates = in_one_colour(default if ring in SAMPLED else left_out_of_ends(binary, cases))
+                candidates = in_one_colour(
+                    default if ring in SAMPLED else left_out_of_ends(binary, cases)
+                )
                 yield from [by_name(candidates, f"{binary.name} ")] if candidates else []
             elif ring == "others":
                 yield from (item for item in cases if item not in default)
@@ -159,14 +180,16 @@ def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
 
 
 def left_out_of_ends(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
-    """Return the cases of a body on a server that do not run by default. If no case runs on that server, return all."""
+    """Return the cases of a body on a server that do not run by default. If no case runs on that
+    server, return all."""
     if binary not in RINGS["ends"] or not in_folder(cases[0], ON_OLDEST):
         return cases
     return [item for item in cases if left_to_ci(item)]
 
 
 def left_to_ci(item: Any) -> bool:
-    """Tell whether a body never runs by default, because it takes seconds or needs a quiet machine."""
+    """Tell whether a body never runs by default, because it takes seconds or needs a quiet
+    machine."""
     return any(item.get_closest_marker(name) is not None for name in ("ci", "slow"))
 
 
@@ -178,9 +201,9 @@ def in_folder(item: Any, folders: Collection[str]) -> bool:
 def by_default(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
     """Choose the cases of a body on a server that run by default.
 
-    Of a body that is marked `sampled` this is one case, and with `sampled("kind")` one for each value of that
-    parameter; none, if it is marked `ci` or `slow`. Other bodies run no case twice on the newest server. On the oldest
-    server, the bodies of `scripts` run.
+    Of a body that is marked `sampled` this is one case, and with `sampled("kind")` one for each
+    value of that parameter; none, if it is marked `ci` or `slow`. Other bodies run no case twice on
+    the newest server. On the oldest server, the bodies of `scripts` run.
     """
     if binary not in BY_COLOUR and not in_folder(cases[0], ON_OLDEST):
         return []
@@ -191,7 +214,11 @@ def by_default(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
             group = mark and tuple(str(item.callspec.params[name]) for name in mark.args)
             groups.setdefault(group, []).append(item)
     plain = groups.pop(None, [])
-    if plain and binary_of(plain[0]) in BY_COLOUR and all(hasattr(item, "callspec") for item in plain):
+    if (
+        plain
+        and binary_of(plain[0]) in BY_COLOUR
+        and all(hasattr(item, "callspec") for item in plain)
+    ):
         plain = by_turns(plain, both=in_folder(plain[0], IN_BOTH_COLOURS))
     return [*plain, *map(by_name, groups.values())]
 
@@ -199,7 +226,8 @@ def by_default(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
 def by_turns(cases: Sequence[Any], *, both: bool) -> list[Any]:
     """Return each case in one colour, by turns. With *both*, each colour has at least one case.
 
-    Under asyncio a handler is then a coroutine or a plain function, as the name of the body chooses.
+    Under asyncio a handler is then a coroutine or a plain function, as the name of the body
+    chooses.
     """
     if both and {"tasks", "plain"} <= {colour_of(item) for item in cases}:
         left_out = ("tasks", "plain")[crc32(cases[0].originalname.encode()) % 2]
@@ -210,8 +238,12 @@ def by_turns(cases: Sequence[Any], *, both: bool) -> list[Any]:
         in_colour.setdefault(colour_of(item), []).append(item)
         with_values.setdefault(other_values(item), []).append(item)
     first = crc32(f"first {cases[0].originalname}".encode())
-    kept = [found[(first + number) % len(found)] for number, found in enumerate(with_values.values())]
-    missing = [by_name(found) for found in in_colour.values() if not any(item in kept for item in found)]
+    kept = [
+        found[(first + number) % len(found)] for number, found in enumerate(with_values.values())
+    ]
+    missing = [
+        by_name(found) for found in in_colour.values() if not any(item in kept for item in found)
+    ]
     return [*kept, *missing] if both else kept
 
 
@@ -221,16 +253,20 @@ def colour_of(item: Any) -> str:
 
 
 def colour_parameter(item: Any) -> str:
-    """Return the name of the parameter that is the colour of a case, or an empty text without one."""
+    """Return the name of the parameter that is the colour of a case, or an empty text without
+    one."""
     params = item.callspec.params
     values = ((name, params.get(name)) for name in ("colour", "kind", *params))
     return next((name for name, value in values if isinstance(value, str) and value in COLOURS), "")
 
 
 def other_values(item: Any) -> tuple[tuple[str, int], ...]:
-    """Return the identities of a case's values, which are its key among the cases of the same colour."""
+    """Return the identities of a case's values, which are its key among the cases of the same
+    colour."""
     colour = colour_parameter(item)
-    return tuple((name, id(value)) for name, value in item.callspec.params.items() if name != colour)
+    return tuple(
+        (name, id(value)) for name, value in item.callspec.params.items() if name != colour
+    )
 
 
 def by_name(cases: Sequence[Any], salt: str = "") -> Any:
@@ -239,7 +275,8 @@ def by_name(cases: Sequence[Any], salt: str = "") -> Any:
 
 
 def in_one_colour(cases: Sequence[Any]) -> list[Any]:
-    """Return the cases in one colour, which the name of their body chooses. Without a colour, return all."""
+    """Return the cases in one colour, which the name of their body chooses. Without a colour,
+    return all."""
     colour = ("sync", "async")[crc32(cases[0].originalname.encode()) % 2] if cases else ""
     return [item for item in cases if item.callspec.params.get("colour") == colour] or [*cases]
 

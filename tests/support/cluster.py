@@ -4,8 +4,8 @@
         queue = Queue("q", url=cluster.url)
         cluster.owner("q").kill()
 
-A cluster takes two seconds to start: so long a fresh one waits before it accepts writes. Its replicas follow their
-masters, and take over a second or two after one is gone.
+A cluster takes two seconds to start: so long a fresh one waits before it accepts writes. Its
+replicas follow their masters, and take over a second or two after one is gone.
 """
 
 from __future__ import annotations
@@ -27,18 +27,23 @@ NODE_TIMEOUT_MS = 1_000  # after which a node that is silent counts as failed
 
 
 class Cluster(ExitStack):
-    """A cluster of the tests, whose nodes end with its `with` block. The slots are divided evenly and in order.
+    """A cluster of the tests, whose nodes end with its `with` block. The slots are divided evenly
+    and in order.
 
     To tests that know of no cluster it is a server: it makes queues and clients.
     """
 
-    def __init__(self, binary: Binary, masters: int = 3, replicas: int = 0, *, extra: Sequence[str] = ()) -> None:
+    def __init__(
+        self, binary: Binary, masters: int = 3, replicas: int = 0, *, extra: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self.binary = binary
         self._replicas = replicas
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS)]
         options += ["--repl-diskless-sync-delay", "0", *extra]
-        self.nodes = [Server(binary, tcp=True, extra=options) for _ in range(masters * (1 + replicas))]
+        self.nodes = [
+            Server(binary, tcp=True, extra=options) for _ in range(masters * (1 + replicas))
+        ]
         self.masters = self.nodes[:masters]
 
     @property
@@ -47,11 +52,13 @@ class Cluster(ExitStack):
         return f"redis+cluster://{','.join(f'{host}:{port}' for host, port in (node.place for node in self.nodes))}"
 
     def queue(self, name: str, **options: Any) -> Queue[Any]:
-        """Make a queue for threads, like `Server.queue`. It is sharded if the server of the matrix says so."""
+        """Make a queue for threads, like `Server.queue`. It is sharded if the server of the matrix
+        says so."""
         return Queue(name, **{"url": self.url, **self.binary.options, **options})
 
     def client(self, **options: Any) -> Anywhere:
-        """Make a plain client, like `Server.client`. It sends each command to the node of its key."""
+        """Make a plain client, like `Server.client`. It sends each command to the node of its
+        key."""
         return Anywhere([master.client(**options) for master in self.masters])
 
     def __enter__(self) -> Self:
@@ -73,7 +80,10 @@ class Cluster(ExitStack):
             if node is not first:
                 node.ask("CLUSTER", "MEET", *first.place)
         known = str(len(self.nodes))
-        self.until(lambda node: node.info("CLUSTER", "INFO")["cluster_known_nodes"] == known, "acquaintance")
+        self.until(
+            lambda node: node.info("CLUSTER", "INFO")["cluster_known_nodes"] == known,
+            "acquaintance",
+        )
         for i, node in enumerate(self.nodes[number:]):
             self._follow(node, self.masters[i % number])
         self.settled()
@@ -91,7 +101,8 @@ class Cluster(ExitStack):
     def settled(self) -> None:
         """Wait until all slots are served, and all replicas follow."""
         self.until(
-            lambda node: node.info("CLUSTER", "INFO")["cluster_state"] == "ok", "a cluster that serves all slots"
+            lambda node: node.info("CLUSTER", "INFO")["cluster_state"] == "ok",
+            "a cluster that serves all slots",
         )
         self.until(self._in_step, "replicas in step")
 
@@ -119,8 +130,12 @@ class Cluster(ExitStack):
             _, address, flags, _, _, _, _, _, *ranges = line.split()
             port = int(address.partition("@")[0].rpartition(":")[2])
             node = next(node for node in self.nodes if node.port == port)
-            for first, _, last in (part.partition("-") for part in ranges if part[0] != "[" and "master" in flags):
-                owners[int(first) : int(last or first) + 1] = [node] * (int(last or first) + 1 - int(first))
+            for first, _, last in (
+                part.partition("-") for part in ranges if part[0] != "[" and "master" in flags
+            ):
+                owners[int(first) : int(last or first) + 1] = [node] * (
+                    int(last or first) + 1 - int(first)
+                )
         return owners
 
     def owner(self, group: str) -> Server:
@@ -159,9 +174,11 @@ class Cluster(ExitStack):
         primaries = self.primaries
         return primaries[(primaries.index(self.owner(group)) + 1) % len(primaries)]
 
-    def migrate(self, group: str, to: Server, *, first: int | None = None, pause: Any = None) -> None:
-        """Move the slot of *group* to another master, key by key. *pause* is called during the migration, when the
-        *first* keys or half of them have moved.
+    def migrate(
+        self, group: str, to: Server, *, first: int | None = None, pause: Any = None
+    ) -> None:
+        """Move the slot of *group* to another master, key by key. *pause* is called during the
+        migration, when the *first* keys or half of them have moved.
         """
         slot, source = slot_of(group), self.owner(group)
         others = [node for node in self.primaries if node not in (to, source)]
@@ -183,7 +200,15 @@ class Cluster(ExitStack):
     def move(self, group: str, to: Server) -> None:
         """Move the slot of *group* to another master at once, as Valkey 9 does."""
         slot, source = slot_of(group), self.owner(group)
-        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", bytes(to.ask("CLUSTER", "MYID")))
+        source.ask(
+            "CLUSTER",
+            "MIGRATESLOTS",
+            "SLOTSRANGE",
+            slot,
+            slot,
+            "NODE",
+            bytes(to.ask("CLUSTER", "MYID")),
+        )
         until(lambda: self.owner(group) is to, "a slot that has moved")
 
 
@@ -201,14 +226,21 @@ class Anywhere(redis.Redis):
     def client_of(self, key: str) -> redis.Redis:
         """Return the client of the node that has a key."""
         slot = key_slot(key.encode())
-        return next(client for i, client in enumerate(self._clients, 1) if slot < i * SLOTS // len(self._clients))
+        return next(
+            client
+            for i, client in enumerate(self._clients, 1)
+            if slot < i * SLOTS // len(self._clients)
+        )
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Run a command on the node of its key. A command without keys runs on all nodes."""
-        key = key_of([word.decode("latin1") if isinstance(word, bytes) else str(word) for word in args[:20]])
+        key = key_of(
+            [word.decode("latin1") if isinstance(word, bytes) else str(word) for word in args[:20]]
+        )
         if key is not None:
             return self.client_of(key).execute_command(*args, **options)
-        clients = sorted(self._clients, key=lambda client: client is not self.client_of("q"))  # which most tests mean
+        # which most tests mean
+        clients = sorted(self._clients, key=lambda client: client is not self.client_of("q"))
         replies = [client.execute_command(*args, **options) for client in clients]
         return MERGED.get(str(args[0]).upper(), first)(replies)
 
@@ -224,7 +256,19 @@ class Anywhere(redis.Redis):
             client.close()
 
 
-KEYLESS = {"ACL", "CLIENT", "CONFIG", "DBSIZE", "FLUSHALL", "INFO", "KEYS", "PING", "PUBSUB", "SCRIPT", "TIME"}
+KEYLESS = {
+    "ACL",
+    "CLIENT",
+    "CONFIG",
+    "DBSIZE",
+    "FLUSHALL",
+    "INFO",
+    "KEYS",
+    "PING",
+    "PUBSUB",
+    "SCRIPT",
+    "TIME",
+}
 BEHIND_ONE = {"DEBUG", "MEMORY", "OBJECT", "XGROUP", "XINFO"}  # a word comes before the key
 SCRIPTS = {"EVAL", "EVALSHA"}  # a script, and the number of keys, come before the first
 
@@ -249,7 +293,8 @@ def joined(replies: Sequence[Any]) -> list[Any]:
 
 
 def summed(replies: Sequence[Any]) -> Any:
-    """Add up numbers of all nodes, but take the memory of the fullest, and other values of the first."""
+    """Add up numbers of all nodes, but take the memory of the fullest, and other values of the
+    first."""
     reply: Any = replies[0]
     if isinstance(reply, dict) and "used_memory" in reply:
         return max(replies, key=lambda other: int(other["used_memory"]))

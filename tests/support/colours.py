@@ -1,4 +1,5 @@
-"""Both colours from one test body. Queues, flows and inspectors of asyncio behave as if they blocked."""
+"""Both colours from one test body. Queues, flows and inspectors of asyncio behave as if they
+blocked."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ WRAPPED = AsyncAdmin, AsyncEventStream, AsyncLease, AsyncReceipt, redis.asyncio.
 
 
 class Blocking:
-    """A blocking face of an object of asyncio. Its coroutines and iterators are run to their end."""
+    """A blocking face of an object of asyncio. Its coroutines and iterators are run to their
+    end."""
 
     def __init__(self, wrapped: Any, runner: asyncio.Runner) -> None:
         self._wrapped, self._runner = wrapped, runner
@@ -56,7 +58,9 @@ class Blocking:
 
     def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         async def called() -> Any:
-            answer = function(*map(bare, args), **{name: bare(value) for name, value in options.items()})
+            answer = function(
+                *map(bare, args), **{name: bare(value) for name, value in options.items()}
+            )
             if inspect.isawaitable(answer):
                 return await answer
             if isinstance(answer, AsyncIterator) and not isinstance(answer, WRAPPED):
@@ -82,8 +86,8 @@ def bare(value: Any) -> Any:
 
 
 class Connect(ExitStack):
-    """A maker of queues, and of all other objects with two colours, for one server. They are closed at the end of its
-    `with` block.
+    """A maker of queues, and of all other objects with two colours, for one server. They are closed
+    at the end of its `with` block.
 
     connect("q", lease=5)                  # a Queue, or an AsyncQueue that blocks
     connect.make(Flow, "shop", shards=6)   # likewise
@@ -97,9 +101,11 @@ class Connect(ExitStack):
         self.redis: Any = redis if self._runner is None else redis.asyncio
 
     def __call__(self, name: str = "q", **options: Any) -> Any:
-        """Make a queue on the server, or on the one that *options* name. The arguments are those of `Queue`.
+        """Make a queue on the server, or on the one that *options* name. The arguments are those of
+        `Queue`.
 
-        *client* may be a function that makes one, given the module to make it from (`redis` or `redis.asyncio`).
+        *client* may be a function that makes one, given the module to make it from (`redis` or
+        `redis.asyncio`).
         """
         client = bare(options.get("client"))
         if client is not None:
@@ -109,7 +115,8 @@ class Connect(ExitStack):
         return self.make(Queue, name, **options)
 
     def make(self, kind: type, *args: Any, **options: Any) -> Any:
-        """Make a `Queue`, `Flow` or `Inspector`, or its twin for asyncio. The address is chosen as in `__call__`."""
+        """Make a `Queue`, `Flow` or `Inspector`, or its twin for asyncio. The address is chosen as
+        in `__call__`."""
         if not options.keys() & {"url", "client"}:
             options["url"] = self.server.url
         made = self.wrap((kind if self._runner is None else ASYNC[kind])(*args, **options))

@@ -6,8 +6,8 @@
         value = yield partial(job.step, "pay", pay)  # make a call that a coroutine awaits
         return b"result"
 
-For `Worker`, and for a plain function under `AsyncWorker`, a thread waits; for a coroutine under `AsyncWorker` the
-loop does, and a cancellation is raised where the body waits.
+For `Worker`, and for a plain function under `AsyncWorker`, a thread waits; for a coroutine under
+`AsyncWorker` the loop does, and a cancellation is raised where the body waits.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def coroutine(body: Body) -> Body:
 
 
 class Running(ExitStack):
-    """A worker of one kind in the background, from `start` on or within a `with` block. `close` raises its error."""
+    """A worker of one kind in the background, from `start` on or within a `with` block. `close`
+    raises its error."""
 
     def __init__(self, kind: str, **options: Any) -> None:
         super().__init__()

@@ -3,7 +3,8 @@
     @each("name", NAMES)
     def test_every_script_has_a_header(name): ...
 
-It takes the place of `pytest.mark.parametrize` where nothing runs, and reports all values that fail.
+It takes the place of `pytest.mark.parametrize` where nothing runs, and reports all values that
+fail.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from _pytest.mark.structures import ParameterSet
 Body = Callable[..., None]
 
 
-def each(names: str | Sequence[str], values: Iterable[Any], ids: object = None) -> Callable[[Body], Body]:
+def each(
+    names: str | Sequence[str], values: Iterable[Any], ids: object = None
+) -> Callable[[Body], Body]:
     """Run a body once for each of the values, and fail with all failures.
 
     *ids* are accepted as by `parametrize`: a failure shows its values.

@@ -1,4 +1,5 @@
-"""Hypothesis' state machines against a server. The same seed finds the same bug on a busy machine too."""
+"""Hypothesis' state machines against a server. The same seed finds the same bug on a busy machine
+too."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ class Calming:
 
 
 def run_machine(
-    make: Callable[[], RuleBasedStateMachine], chosen: int, examples: int, steps: int, *, shrink: bool = True
+    make: Callable[[], RuleBasedStateMachine],
+    chosen: int,
+    examples: int,
+    steps: int,
+    *,
+    shrink: bool = True,
 ) -> None:
     """Do random steps until one fails. The seed *chosen* decides everything but the clock."""
     profile = settings(
@@ -57,10 +63,10 @@ def run_on(
 def hunt(make: Callable[[], RuleBasedStateMachine], steps: int) -> None:
     """Do random steps in many short runs until one fails. Each run has the next seed.
 
-    The clock changes a walk, so no seed finds a bug on every machine: rules must make the way to it frequent. On ours
-    most bugs take fewer than ten seeds, and none took more than 40, of 120. A long run would begin with small
-    examples, as many as a tenth of all. A failure that the same steps do not bring about again is one, too: it may
-    depend on the time that has passed.
+    The clock changes a walk, so no seed finds a bug on every machine: rules must make the way to it
+    frequent. On ours most bugs take fewer than ten seeds, and none took more than 40, of 120. A
+    long run would begin with small examples, as many as a tenth of all. A failure that the same
+    steps do not bring about again is one, too: it may depend on the time that has passed.
     """
     failed: list[bool] = []
 

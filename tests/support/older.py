@@ -47,7 +47,8 @@ def source(folder: Path) -> Path:
 
 
 def begin(old: Path, server: Server, *options: str) -> Any:
-    """Start the worker of the queue `q`. It prints `ready`, and `ran` with each id. *options* has the concurrency."""
+    """Start the worker of the queue `q`. It prints `ready`, and `ran` with each id. *options* has
+    the concurrency."""
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, server.url, str(old), *options],
         env={**os.environ, "PYTHONPATH": str(old)},

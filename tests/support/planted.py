@@ -31,15 +31,22 @@ EVERYBODY: Sequence[Edit] = [
         "redis.call('XDEL', jobs, ARGV[items + i - 1]) reply[i] = 1",
     ),
 ]
-UNWOKEN: Edit = ("lease", "local rows, chunk, carries = woke,", "woke = {} local rows, chunk, carries = woke,")
+UNWOKEN: Edit = (
+    "lease",
+    "local rows, chunk, carries = woke,",
+    "woke = {} local rows, chunk, carries = woke,",
+)
 
 
 def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:
-    """Make a replacement for `script` that loads scripts with these edits. Each must change something."""
+    """Make a replacement for `script` that loads scripts with these edits. Each must change
+    something."""
     plain: Callable[[str], scripts.Script] = scripts.script
     for name, old, _ in edits:
         names = scripts.names() if name == "*" else [name]
-        assert any(old in plain(one).source for one in names), f"{name}.lua has changed: {old!r} is not in it"
+        assert any(old in plain(one).source for one in names), (
+            f"{name}.lua has changed: {old!r} is not in it"
+        )
 
     @cache
     def changed(name: str) -> scripts.Script:
@@ -69,7 +76,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: st
     source = inspect.getsource(module)
     assert old in source, f"{module.__name__} has changed: {old!r} is not in it"
     changed: dict[str, Any] = dict(vars(module))
-    exec(compile(source.replace(old, new), str(module.__file__), "exec", dont_inherit=True), changed)
+    exec(
+        compile(source.replace(old, new), str(module.__file__), "exec", dont_inherit=True), changed
+    )
     planted = False
     for name, kind in [*vars(module).items()]:
         if getattr(kind, "__module__", None) != module.__name__:
@@ -78,7 +87,11 @@ def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: st
         if isinstance(kind, type):
             pairs = [(made, vars(changed[name]).get(method)) for method, made in vars(kind).items()]
         for made, other in pairs:
-            if isinstance(made, FunctionType) and isinstance(other, FunctionType) and made.__code__ != other.__code__:
+            if (
+                isinstance(made, FunctionType)
+                and isinstance(other, FunctionType)
+                and made.__code__ != other.__code__
+            ):
                 monkeypatch.setattr(made, "__code__", other.__code__)
                 planted = True
     assert planted, f"{old!r} is in no function"

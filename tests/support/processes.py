@@ -1,7 +1,7 @@
 """Worker processes. Payloads tell their handlers what to do, and a file records what they did.
 
-`hold…` runs until the gate is open, on the first attempt; `keep…` until its lease is lost; `die…` kills its process;
-anything else is quick.
+`hold…` runs until the gate is open, on the first attempt; `keep…` until its lease is lost; `die…`
+kills its process; anything else is quick.
 """
 
 from __future__ import annotations
@@ -26,14 +26,32 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
-CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio", "tests.chaos.actors", "tests.support.processes"])
+CONTEXT.set_forkserver_preload(
+    ["headrace", "redis.asyncio", "tests.chaos.actors", "tests.support.processes"]
+)
 
 
-def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], handler_options: dict[str, Any]) -> None:
-    worker: Any = Worker(url=url, **worker_options) if kind == "threads" else AsyncWorker(url=url, **worker_options)
+def main(
+    kind: str,
+    url: str,
+    folder: Path,
+    worker_options: dict[str, Any],
+    handler_options: dict[str, Any],
+) -> None:
+    worker: Any = (
+        Worker(url=url, **worker_options)
+        if kind == "threads"
+        else AsyncWorker(url=url, **worker_options)
+    )
 
     def note(event: str, job: Job | None = None) -> None:
-        row = [event, job.payload.decode() if job else "", job.attempt if job else 0, os.getpid(), time.time()]
+        row = [
+            event,
+            job.payload.decode() if job else "",
+            job.attempt if job else 0,
+            os.getpid(),
+            time.time(),
+        ]
         with (folder / "log").open("a") as log:
             log.write(json.dumps(row) + "\n")
 
@@ -94,22 +112,40 @@ class Processes(ExitStack):
         url: str = "",
         **handler: Any,
     ) -> Any:
-        """Start a process, which has `pid`, `kill()` and `join()`. *url* is another address of the server."""
+        """Start a process, which has `pid`, `kill()` and `join()`. *url* is another address of the
+        server."""
         worker = {"name": name, "heartbeat": heartbeat, "timeout": timeout}
-        arguments = (self.kind, url or self.url, self.folder, worker, {"concurrency": concurrency} | handler)
+        arguments = (
+            self.kind,
+            url or self.url,
+            self.folder,
+            worker,
+            {"concurrency": concurrency} | handler,
+        )
         process = CONTEXT.Process(target=main, args=arguments)
         process.start()
-        for end in (process.close, partial(process.join, PATIENCE), process.kill):  # the last comes first
+        # the last comes first
+        for end in (process.close, partial(process.join, PATIENCE), process.kill):
             self.callback(end)
         return process
 
     def notes(self, event: str, **wanted: Any) -> list[Note]:
         path = self.folder / "log"
-        rows = [Note(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-        return [row for row in rows if row.event == event and all(getattr(row, key) == wanted[key] for key in wanted)]
+        rows = (
+            [Note(*json.loads(line)) for line in path.read_text().splitlines()]
+            if path.exists()
+            else []
+        )
+        return [
+            row
+            for row in rows
+            if row.event == event and all(getattr(row, key) == wanted[key] for key in wanted)
+        ]
 
     def await_notes(self, number: int, event: str, **wanted: Any) -> list[Note]:
-        until(lambda: len(self.notes(event, **wanted)) >= number, f"{number} times {event} {wanted}")
+        until(
+            lambda: len(self.notes(event, **wanted)) >= number, f"{number} times {event} {wanted}"
+        )
         return self.notes(event, **wanted)
 
     def open_gate(self) -> None:

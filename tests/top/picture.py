@@ -1,4 +1,5 @@
-"""Draw the picture of docs/how-to/watch-in-the-terminal.md. The command is `python -m tests.top.picture`."""
+"""Draw the picture of docs/how-to/watch-in-the-terminal.md. The command is `python -m
+tests.top.picture`."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ async def main() -> None:
             found = await look.overview()
             queues = tuple(map(shaped, found.queues))
             looks = {"emails": Look(Signs(letters=4))}
-            server = evolve(found.server, memory=48 << 20, maxmemory=1 << 30) if found.server else None
+            server = (
+                evolve(found.server, memory=48 << 20, maxmemory=1 << 30) if found.server else None
+            )
             facts = attention(queues, looks, {}, server)
             now = evolve(found, now=NOW_S, queues=queues, attention=facts, server=server)
 
@@ -50,7 +53,8 @@ async def main() -> None:
                     await pilot.pause(0.05)
                 await pilot.pause()
                 drawn = top.export_screenshot(title="headrace top")
-                drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)  # of another host
+                # of another host
+                drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
                 lines = (line.rstrip() for line in drawn.strip().splitlines())
                 PICTURE.write_text("\n".join([*lines, ""]))
 
@@ -64,9 +68,16 @@ def shaped(view: QueueView) -> QueueView:
         enqueued=waiting + int(went / 4) + waiting // 9 + waiting // 40 + done, completed=done,
     )  # fmt: skip
     trail = tuple((came, went * (3 + n * n % 7) / 6) for n in range(20))
-    workers = (WorkerState("worker", view.name, NOW_S - 3600, NOW_S + 15, int(went / 4), alive=True),)
+    workers = (
+        WorkerState("worker", view.name, NOW_S - 3600, NOW_S + 15, int(went / 4), alive=True),
+    )
     return evolve(
-        view, workers=workers, counts=counts, lag=waiting / 50, rates={"enqueued": came, "completed": went}, trail=trail
+        view,
+        workers=workers,
+        counts=counts,
+        lag=waiting / 50,
+        rates={"enqueued": came, "completed": went},
+        trail=trail,
     )
 
 

@@ -24,7 +24,9 @@ def once(url: str, *arguments: str, capfd: pytest.CaptureFixture[str]) -> tuple[
     return ended.value.code, *capfd.readouterr()
 
 
-def test_once(newest: Server, queue: Queue, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once(
+    newest: Server, queue: Queue, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The counts and the rates of every queue, without textual."""
     monkeypatch.setitem(sys.modules, "textual", None)
     queue.enqueue_many([b"x"] * 3)
@@ -32,14 +34,20 @@ def test_once(newest: Server, queue: Queue, capfd: pytest.CaptureFixture[str], m
     assert (code, err) == (0, "")
     row = json.loads(out)["emails"]
     assert {name: row[name] for name in asdict(queue.counts())} == asdict(queue.counts())
-    assert (row["rates"], row["lost"], row["paused"]) == ({"enqueued": 0.0, "completed": 0.0}, 0, False)
+    assert (row["rates"], row["lost"], row["paused"]) == (
+        {"enqueued": 0.0, "completed": 0.0},
+        0,
+        False,
+    )
     code, out, _ = once(newest.url, "--once", "emails", capfd=capfd)
     head, line = (line.split("\t") for line in out.splitlines())
     shown = dict(zip(head, line, strict=True))
     assert (code, shown["queue"], shown["waiting"], shown["in/s"]) == (0, "emails", "3", "0.0")
 
 
-def test_refusals(newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals(
+    newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A missing terminal, extra or queue and options of `--once` give one line and exit code 2."""
     for arguments, words in (
         ([], "headrace top needs a terminal; headrace top --once needs none"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import redis
 
 from headrace import Job, Queue, Worker
+from headrace.inspect import WorkerState
 from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import viewing
@@ -88,7 +89,8 @@ def test_delete_wants_the_name(tell: Tell, queue: Queue) -> None:
 
 
 def test_jobs(tell: Tell, queue: Queue) -> None:
-    """Jobs under the cursor are cancelled or their leases ended, from a list or from their own pane."""
+    """Jobs under the cursor are cancelled or their leases ended, from a list or from their own
+    pane."""
     for one in ("a", "b", "c"):
         queue.enqueue(b"x", id=one)
     queue.lease()
@@ -154,7 +156,8 @@ def test_a_worker_is_failed(tell: Tell, queue: Queue) -> None:
 
 
 def test_a_worker_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
-    """A worker is asked to be quiet, to resume, and to stop. The last asks first. The worker's facts are shown."""
+    """A worker is asked to be quiet, to resume, and to stop. The last asks first. The worker's
+    facts are shown."""
     worker = Worker(url=newest.url)
 
     @worker.handler("emails", concurrency=7)
@@ -175,12 +178,15 @@ def test_a_worker_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
         await screen.shows("Nothing was done.")
 
     with worker:
-        until(lambda: [one for one in queue.admin.workers() if one.facts], "the worker has reported")
+        until(
+            lambda: [one for one in queue.admin.workers() if one.facts], "the worker has reported"
+        )
         tell(story)
 
 
 def test_a_program_of_several_queues_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
-    """The program is one row. It is stopped there, and made quiet in one queue on that queue's page."""
+    """The program is one row. It is stopped there, and made quiet in one queue on that queue's
+    page."""
     worker = Worker(url=newest.url, name="mail-1")
     for name in ("emails", "reports"):
         worker.handler(name, concurrency=3)(print)
@@ -188,7 +194,9 @@ def test_a_program_of_several_queues_is_asked(tell: Tell, queue: Queue, newest: 
     async def story(screen: Screen) -> None:
         await screen.shows("1 of 1 workers alive")
         await screen.press("2")
-        shown = await screen.shows("1 of 1 workers alive", "mail-1 ", "emails,", "0 of 6", "alive ", str(os.getpid()))
+        shown = await screen.shows(
+            "1 of 1 workers alive", "mail-1 ", "emails,", "0 of 6", "alive ", str(os.getpid())
+        )
         assert shown.count("mail-1") == 1
         await screen.press("u")
         await screen.shows("It is registered 2 times: open it by Enter, and choose where.")
@@ -196,7 +204,14 @@ def test_a_program_of_several_queues_is_asked(tell: Tell, queue: Queue, newest: 
         await screen.shows("Stop the program of mail-1.")
         await screen.press("n")
         await screen.press("enter")
-        await screen.shows("alive since", "0 of 6 running", f"process {os.getpid()}", "emails ", "reports ", "0 of 3")
+        await screen.shows(
+            "alive since",
+            "0 of 6 running",
+            f"process {os.getpid()}",
+            "emails ",
+            "reports ",
+            "0 of 3",
+        )
         await screen.press("down", "u")
         await screen.shows("The worker leases no more jobs of this queue.", "alive, quiet since")
         await screen.press("enter")
@@ -205,7 +220,11 @@ def test_a_program_of_several_queues_is_asked(tell: Tell, queue: Queue, newest: 
         await screen.shows("· workers", "mixed")
 
     with worker:
-        facts = lambda: [one for one in (*queue.admin.workers(), *reports.admin.workers()) if one.facts]  # noqa: E731
+
+        def facts() -> list[WorkerState]:
+            workers = *queue.admin.workers(), *reports.admin.workers()
+            return [one for one in workers if one.facts]
+
         with Queue("reports", url=newest.url) as reports:
             until(lambda: len(facts()) == 2, "the worker has reported in both queues")
         tell(story, size=(120, 24))
@@ -240,7 +259,8 @@ def test_a_user_of_the_server_that_may_only_read(tell: Tell, queue: Queue, newes
 
 
 def test_an_end(tell: Tell, newest: Server) -> None:
-    """A job is found by its id. The screen has how, when and by which worker it ended, if the queue keeps a history."""
+    """A job is found by its id. The screen has how, when and by which worker it ended, if the queue
+    keeps a history."""
     with Queue("emails", url=newest.url, history=10) as queue:
         queue.enqueue(b"kept", id="a")
         lease = queue.lease()
@@ -251,7 +271,10 @@ def test_an_end(tell: Tell, newest: Server) -> None:
             await screen.shows("Find the job")
             await screen.types("a")
             await screen.shows(
-                "completed", f"ended with {lease.worker}", "in attempt 1, with", "payload: text, 4 bytes"
+                "completed",
+                f"ended with {lease.worker}",
+                "in attempt 1, with",
+                "payload: text, 4 bytes",
             )
             await screen.press("C")
             await screen.shows("There is nothing here to do that with.")

@@ -1,4 +1,5 @@
-"""The screens of `headrace top` on a terminal of 80 x 24 with a real server. The folder `shown` has their texts.
+"""The screens of `headrace top` on a terminal of 80 x 24 with a real server. The folder `shown` has
+their texts.
 
 `SHOWN=write python -m pytest tests/top` writes them anew.
 """
@@ -24,7 +25,13 @@ Tell = Callable[..., None]
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time, rate and name that differs from run to run is written alike."""
-    alike = {"clock": "2000-01-01T00:00:00Z", "from_now": "9 s ago", "span": "9 s", "took": "9 s", "rate": "12"}
+    alike = {
+        "clock": "2000-01-01T00:00:00Z",
+        "from_now": "9 s ago",
+        "span": "9 s",
+        "took": "9 s",
+        "rate": "12",
+    }
     for module in (job, letters, pane, queue, queues, workers):
         for name, text in {**alike, "memory": "2.0 MiB", "since": "9 s"}.items():
             if hasattr(module, name):
@@ -85,7 +92,12 @@ def same(name: str, text: str) -> None:
 
 def test_screens(tell: Tell, some: Queue, still: None) -> None:
     async def story(screen: Screen) -> None:
-        same("queues", await screen.shows("emails", "reports", "✓ balanced", "1 new dead letter", "paused, 1 job"))
+        same(
+            "queues",
+            await screen.shows(
+                "emails", "reports", "✓ balanced", "1 new dead letter", "paused, 1 job"
+            ),
+        )
         await screen.press("enter")
         same("queue", await screen.shows("waiting 1,228", "mail-2", "[waiting]"))
         await screen.press("question_mark")
@@ -109,7 +121,8 @@ def test_screens(tell: Tell, some: Queue, still: None) -> None:
 
 
 def test_dead_letters_of_all_queues(tell: Tell, some: Queue, newest: Server) -> None:
-    """They are grouped by reason and kind with the cause first. A letter's own screen has the whole reason."""
+    """They are grouped by reason and kind with the cause first. A letter's own screen has the whole
+    reason."""
     reason = "no handler for jobs of kind 'fax': this worker knows 'mail'"
     with Queue("faxes", url=newest.url) as other:
         other.enqueue_many([NewJob(b"x", id=f"fax-{n}", headers={"kind": "fax"}) for n in range(2)])
@@ -120,7 +133,9 @@ def test_dead_letters_of_all_queues(tell: Tell, some: Queue, newest: Server) -> 
         await screen.press("question_mark")
         await screen.shows("g       dead letters of all queues by reason")
         await screen.press("x", "g")
-        shown = await screen.shows("all dead letters", "3 dead letters, by reason and kind", "no such user 7")
+        shown = await screen.shows(
+            "all dead letters", "3 dead letters, by reason and kind", "no such user 7"
+        )
         assert " fax " in shown
         assert "kind 'fax' has no handler" in shown
         assert [line.split()[:3] for line in shown.splitlines() if " fax " in line] == [["2"] * 3]
@@ -135,8 +150,11 @@ def test_dead_letters_of_all_queues(tell: Tell, some: Queue, newest: Server) -> 
 
 
 def test_a_job(tell: Tell, queue: Queue) -> None:
-    """The screen has its lease, its timeline and its payload. Foreign text is neither obeyed nor styled."""
-    queue.enqueue(b'{"to": "[bold]ada[/bold]"}', id="[red]a\u202eb", headers={"tenant": "[b]x\x1b[31m"})
+    """The screen has its lease, its timeline and its payload. Foreign text is neither obeyed nor
+    styled."""
+    queue.enqueue(
+        b'{"to": "[bold]ada[/bold]"}', id="[red]a\u202eb", headers={"tenant": "[b]x\x1b[31m"}
+    )
     lease = queue.lease()
 
     async def story(screen: Screen) -> None:
@@ -255,7 +273,8 @@ def test_sorted(tell: Tell, some: Queue) -> None:
 
 
 def test_jobs_are_chosen_by_the_server(tell: Tell, queue: Queue) -> None:
-    """Kind, reason and the like select jobs beyond the page in front. An unreadable filter changes nothing."""
+    """Kind, reason and the like select jobs beyond the page in front. An unreadable filter changes
+    nothing."""
     queue.enqueue_many([NewJob(b"x", id=f"a{n}", headers={"kind": "mail"}) for n in range(150)])
     queue.enqueue(b"needle", id="z", headers={"kind": "report"})
 
@@ -294,7 +313,9 @@ def test_ended_jobs(tell: Tell, newest: Server) -> None:
             await screen.press("enter")
             await screen.shows("blocked  completed  dead")
             await screen.press("s", "s", "s", "s")
-            shown = await screen.shows("[completed]", "newest first", "first ", "second ", "mail", " ms ")
+            shown = await screen.shows(
+                "[completed]", "newest first", "first ", "second ", "mail", " ms "
+            )
             assert shown.index("second ") < shown.index("\nfirst ")
             await screen.press("o")
             shown = await screen.shows("oldest first")
@@ -310,7 +331,9 @@ def test_attention(tell: Tell, some: Queue) -> None:
 
     async def story(screen: Screen) -> None:
         await screen.press("4")
-        shown = await screen.shows("✗ emails", "1 new dead letter in the last hour", "! reports", "paused, 1 job waits")
+        shown = await screen.shows(
+            "✗ emails", "1 new dead letter in the last hour", "! reports", "paused, 1 job waits"
+        )
         assert shown.index("✗ emails") < shown.index("! reports")
         await screen.press("enter")
         await screen.shows("emails · dead letters", "no such user 7")
@@ -340,7 +363,8 @@ def test_a_server_that_goes_away(tell: Tell, some: Queue, monkeypatch: pytest.Mo
 
 
 def test_the_cursor_stays_on_its_row(tell: Tell, some: Queue, newest: Server) -> None:
-    """The cursor stays when rows come in above, so an action hits the row that the user looks at."""
+    """The cursor stays when rows come in above, so an action hits the row that the user looks
+    at."""
 
     async def story(screen: Screen) -> None:
         await screen.shows("reports")
@@ -384,7 +408,8 @@ def test_any_terminal(tell: Tell, some: Queue, size: tuple[int, int]) -> None:
 
 
 def test_what_is_not_shown_is_not_read(tell: Tell, some: Queue) -> None:
-    """Only the pane in front is read. It is not read while it is held or while a question is open."""
+    """Only the pane in front is read. It is not read while it is held or while a question is
+    open."""
 
     async def story(screen: Screen) -> None:
         await screen.press("enter")

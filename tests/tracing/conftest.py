@@ -41,11 +41,15 @@ class Spans(InMemorySpanExporter):
 
     def wait(self, number: int, name: str) -> list[ReadableSpan]:
         """Until there are so many of a name."""
-        until(lambda: len(self.named(name)) >= number, f"{number} spans {name!r} among {[s.name for s in self.all]}")
+        until(
+            lambda: len(self.named(name)) >= number,
+            f"{number} spans {name!r} among {[s.name for s in self.all]}",
+        )
         return self.named(name)
 
     def tree(self) -> list[str]:
-        """Return each span as `name KIND < parent ~ linked, linked`, sorted. A foreign parent or link is `?`."""
+        """Return each span as `name KIND < parent ~ linked, linked`, sorted. A foreign parent or
+        link is `?`."""
         names = {span.context.span_id: span.name for span in self.all}
         lines: list[str] = []
         for span in self.all:
@@ -53,7 +57,9 @@ class Spans(InMemorySpanExporter):
             if span.parent is not None:
                 line += f" < {names.get(span.parent.span_id, '?')}"
             if span.links:
-                line += " ~ " + ", ".join(sorted(names.get(link.context.span_id, "?") for link in span.links))
+                line += " ~ " + ", ".join(
+                    sorted(names.get(link.context.span_id, "?") for link in span.links)
+                )
             lines.append(line)
         return sorted(lines)
 
@@ -79,17 +85,29 @@ class Points(InMemoryMetricReader):
     @property
     def _instruments(self) -> list[Any]:
         data = self.get_metrics_data()
-        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
+        scopes = (
+            [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
+            if data
+            else []
+        )
         return [metric for scope in scopes for metric in scope.metrics]
 
     def read(self, name: str, **wanted: object) -> list[Any]:
-        """Return the points of an instrument whose attributes end in these names and have these values."""
+        """Return the points of an instrument whose attributes end in these names and have these
+        values."""
 
         def has(point: Any, last: str, given: object) -> bool:
             ending = last.replace("_", ".")
-            return any(key.endswith(ending) and value == given for key, value in point.attributes.items())
+            return any(
+                key.endswith(ending) and value == given for key, value in point.attributes.items()
+            )
 
-        points = [point for metric in self._instruments if metric.name == name for point in metric.data.data_points]
+        points = [
+            point
+            for metric in self._instruments
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
         return [point for point in points if all(has(point, *pair) for pair in wanted.items())]
 
     def names(self) -> dict[str, str]:
@@ -98,7 +116,10 @@ class Points(InMemoryMetricReader):
 
     def value(self, name: str, **wanted: object) -> float:
         """The sum of a counter, the count of a histogram, or the only value of a gauge."""
-        return sum(getattr(point, "count", None) or getattr(point, "value", 0) for point in self.read(name, **wanted))
+        return sum(
+            getattr(point, "count", None) or getattr(point, "value", 0)
+            for point in self.read(name, **wanted)
+        )
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Spans of calls of a queue's user in both colours, and the context that goes along, with an SDK or without."""
+"""Spans of calls of a queue's user in both colours, and the context that goes along, with an SDK or
+without."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def ambient() -> Iterator[str]:
     context.detach(token)
 
 
-# -- without an SDK ---------------------------------------------------------------------------------------
+# -- without an SDK --------------------------------------------------------------------------------
 
 
 def test_nobody_traces(queue: Any) -> None:
@@ -66,9 +67,15 @@ def test_nobody_traces(queue: Any) -> None:
 
 def test_two_modules_know_opentelemetry_and_none_its_sdk() -> None:
     package = Path(headrace.__file__).parent
-    texts = {str(file.relative_to(package)): file.read_text("utf-8") for file in package.rglob("*.py")}
+    texts = {
+        str(file.relative_to(package)): file.read_text("utf-8") for file in package.rglob("*.py")
+    }
     del texts["console/cli/child.py"]  # the program's, which sets the SDK up where it is told to
-    found = {name for name, text in texts.items() if re.search(r"^ *(from|import) opentelemetry", text, re.MULTILINE)}
+    found = {
+        name
+        for name, text in texts.items()
+        if re.search(r"^ *(from|import) opentelemetry", text, re.MULTILINE)
+    }
     assert found == {"_telemetry/tracing.py", "_telemetry/metrics.py"}
     assert not [name for name, text in texts.items() if "opentelemetry.sdk" in text]
 
@@ -99,11 +106,15 @@ def test_baggage_alone_is_passed_on(queue: Any) -> None:
 class Other(textmap.TextMapPropagator):
     """A format of one header."""
 
-    def extract(self, carrier: Any, context: Any = None, getter: Any = textmap.default_getter) -> Any:
+    def extract(
+        self, carrier: Any, context: Any = None, getter: Any = textmap.default_getter
+    ) -> Any:
         found = getter.get(carrier, "x-trace")
         return propagate.extract({"traceparent": found[0]}, context) if found else context
 
-    def inject(self, carrier: Any, context: Any = None, setter: Any = textmap.default_setter) -> None:
+    def inject(
+        self, carrier: Any, context: Any = None, setter: Any = textmap.default_setter
+    ) -> None:
         span = trace.get_current_span(context).get_span_context()
         setter.set(carrier, "x-trace", f"00-{span.trace_id:032x}-{span.span_id:016x}-01")
 
@@ -112,20 +123,24 @@ class Other(textmap.TextMapPropagator):
         return {"x-trace"}
 
 
-def test_the_global_propagator_says_how(queue: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_global_propagator_says_how(
+    queue: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
     standard = propagate.get_global_textmap()
     other = Other()
     monkeypatch.setattr(propagate, "_HTTP_TEXT_FORMAT", other)
     monkeypatch.setattr(propagate, "extract", standard.extract)  # what `Other` reads with
     queue.enqueue(b"")
     (headers,) = [lease.job.headers for lease in queue.lease_many(5)]
-    assert headers == {"x-trace": tracing.traceparent(spans.one("send q").get_span_context())[:-2] + "01"}
+    assert headers == {
+        "x-trace": tracing.traceparent(spans.one("send q").get_span_context())[:-2] + "01"
+    }
     monkeypatch.setattr(propagate, "_HTTP_TEXT_FORMAT", W3CBaggagePropagator())
     queue.enqueue(b"")
     assert queue.lease().job.headers == {}
 
 
-# -- enqueue ------------------------------------------------------------------------------------------------
+# -- enqueue ---------------------------------------------------------------------------------------
 
 
 def test_one_job(queue: Any, spans: Spans, ambient: str) -> None:
@@ -142,7 +157,10 @@ def test_one_job(queue: Any, spans: Spans, ambient: str) -> None:
     assert "messaging.batch.message_count" not in first.attributes
     assert second.attributes is not None
     assert second.attributes["headrace.job.added"] is False
-    assert queue.lease().job.headers == {"traceparent": tracing.traceparent(first.context), "baggage": "tenant=t1"}
+    assert queue.lease().job.headers == {
+        "traceparent": tracing.traceparent(first.context),
+        "baggage": "tenant=t1",
+    }
 
 
 def test_a_context_of_the_user_s_is_left_alone(queue: Any, spans: Spans) -> None:
@@ -165,7 +183,11 @@ def test_many(queue: Any, spans: Spans) -> None:
 
 def test_many_with_a_span_each(queue: Any, spans: Spans) -> None:
     queue.enqueue_many([b"a", NewJob(b"b")], trace_each=True)
-    assert spans.tree() == ["create q PRODUCER", "create q PRODUCER", "send q CLIENT ~ create q, create q"]
+    assert spans.tree() == [
+        "create q PRODUCER",
+        "create q PRODUCER",
+        "send q CLIENT ~ create q, create q",
+    ]
     told = [{"traceparent": tracing.traceparent(span.context)} for span in spans.named("create q")]
     assert [lease.job.headers for lease in queue.lease_many(2)] == told
 
@@ -198,7 +220,7 @@ def test_what_fails(queue: Any, spans: Spans, client: redis.Redis) -> None:
         assert span.status.status_code is StatusCode.ERROR
 
 
-# -- lease and settle -----------------------------------------------------------------------------------------
+# -- lease and settle ------------------------------------------------------------------------------
 
 
 def test_a_poll_is_a_span_only_if_it_got_something(queue: Any, spans: Spans) -> None:
@@ -227,7 +249,9 @@ def test_a_poll_that_waits_began_when_it_did(newest: Server, spans: Spans) -> No
     assert span.end_time - span.start_time > 0.1e9
 
 
-def test_waiting_for_a_result_is_no_span(queue: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_result_is_no_span(
+    queue: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However often it is looked for, and where redis-py is instrumented, too."""
     for colour in ("aio", "sync"):
         monkeypatch.setattr(f"headrace._net.{colour}.waiters.POLL_EVERY_S", 0.02)
@@ -261,9 +285,14 @@ def test_settlements(queue: Any, spans: Spans, name: str, settle: Callable[[Any]
     assert settle(lease)
     assert not settle(lease)
     settled = f"{name} q CLIENT ~ send q"
-    assert spans.tree() == sorted([settled, settled, "receive q CLIENT ~ send q", "send q PRODUCER"])
+    assert spans.tree() == sorted(
+        [settled, settled, "receive q CLIENT ~ send q", "send q PRODUCER"]
+    )
     first, second = (dict(span.attributes or {}) for span in spans.named(f"{name} q"))
-    assert (first["messaging.operation.type"], first["messaging.message.id"]) == ("settle", lease.job.id)
+    assert (first["messaging.operation.type"], first["messaging.message.id"]) == (
+        "settle",
+        lease.job.id,
+    )
     assert ("headrace.lease.lost" in first, second["headrace.lease.lost"]) == (False, 1)
 
 

@@ -43,7 +43,9 @@ def events(caplog: pytest.LogCaptureFixture, *wanted: str) -> list[Any]:
     return [record for record in list(caplog.records) if getattr(record, "event", "") in wanted]
 
 
-def test_a_failing_job(work: Work, queue: Queue, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_job(
+    work: Work, queue: Queue, spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = work(name="w")
 
     @worker.handler("q", retry=Retry(attempts=2, wait=0))
@@ -56,12 +58,19 @@ def test_a_failing_job(work: Work, queue: Queue, spans: Spans, caplog: pytest.Lo
     failed, dead = events(caplog, "job_failed", "job_dead_lettered")
     assert (failed.levelname, dead.levelname) == ("WARNING", "ERROR")
     job = f"job {receipt.id} of queue 'q'"
-    assert failed.getMessage() == f"job_failed: {job} failed on attempt 1 of 2, and runs again at once: ValueError: no"
-    assert dead.getMessage() == f"job_dead_lettered: {job} is dead after attempt 2 of 2: ValueError: no"
+    assert (
+        failed.getMessage()
+        == f"job_failed: {job} failed on attempt 1 of 2, and runs again at once: ValueError: no"
+    )
+    assert (
+        dead.getMessage()
+        == f"job_dead_lettered: {job} is dead after attempt 2 of 2: ValueError: no"
+    )
     assert (failed.error, dead.error) == ("ValueError: no", "ValueError: no")
     for record, span, attempt in zip((failed, dead), spans.named("process q"), (1, 2), strict=True):
         assert record.exc_info[0] is ValueError
-        first = record.exc_info[2].tb_frame.f_code.co_filename  # the user's, for which our own frames are left out
+        # the user's, for which our own frames are left out
+        first = record.exc_info[2].tb_frame.f_code.co_filename
         assert Path(first).is_relative_to(Path(__file__).parents[1]), first
         assert record.worker.startswith("w.")
         assert {name: getattr(record, name) for name in FIELDS if name != "worker"} == {
@@ -74,7 +83,9 @@ def test_a_failing_job(work: Work, queue: Queue, spans: Spans, caplog: pytest.Lo
     assert not [record for record in caplog.records if "secret" in record.getMessage()]
 
 
-def test_what_a_handler_asked_for(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_handler_asked_for(
+    work: Work, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = work()
     said = {b"later": RetryLater(0.0), b"back": Release(), b"never": DeadLetter("bad address")}
 
@@ -95,7 +106,9 @@ def test_what_a_handler_asked_for(work: Work, queue: Queue, caplog: pytest.LogCa
     assert not hasattr(found[0], "trace_id")
 
 
-def test_a_batch_tells_of_those_that_failed(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_tells_of_those_that_failed(
+    work: Work, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = work()
 
     @worker.batch_handler("q", max_size=3, max_wait=5)
@@ -123,7 +136,12 @@ def test_a_lost_lease(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture
         until(lambda: events(caplog, "lease_lost"))
         gate.set()
     (record,) = events(caplog, "lease_lost")
-    assert (record.levelname, record.queue, record.job_id, record.attempt) == ("WARNING", "q", "a", 1)
+    assert (record.levelname, record.queue, record.job_id, record.attempt) == (
+        "WARNING",
+        "q",
+        "a",
+        1,
+    )
 
 
 def test_the_life_of_a_worker(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,7 +160,8 @@ def test_the_life_of_a_worker(work: Work, queue: Queue, caplog: pytest.LogCaptur
         "worker_stopping",
         "worker_stopped",
     ]
-    levels = {record.levelname for record in caplog.records if record.event != "loop_blocked"}  # the machine's doing
+    # the machine's doing
+    levels = {record.levelname for record in caplog.records if record.event != "loop_blocked"}
     assert levels == {"INFO", "ERROR"}  # nothing of the job that ended well
 
 
@@ -159,19 +178,28 @@ def test_the_dead_and_what_they_held(
     worker.handler("q")(lambda job: None)
     with worker:
         assert queue.admin.drain(20)
-    assert [(r.event, r.levelname, r.queue) for r in events(caplog, "peers_declared_dead", "jobs_reclaimed")] == [
+    assert [
+        (r.event, r.levelname, r.queue)
+        for r in events(caplog, "peers_declared_dead", "jobs_reclaimed")
+    ] == [
         ("peers_declared_dead", "WARNING", "q"),
         ("jobs_reclaimed", "INFO", "q"),
     ]
 
 
-def test_a_connection_is_lost_and_restored(newest: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_is_lost_and_restored(
+    newest: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     with Proxy(newest.path) as proxy, Queue("q", url=proxy.url) as queue:
         queue.enqueue(b"a")
         proxy.cut("replies", 0)
         queue.enqueue(b"b")
         queue.enqueue(b"c")
-    found = [(record.event, record.levelname) for record in caplog.records if record.event != "group_created"]
+    found = [
+        (record.event, record.levelname)
+        for record in caplog.records
+        if record.event != "group_created"
+    ]
     assert found == [("connection_lost", "WARNING"), ("connection_restored", "INFO")]
 
 
@@ -196,7 +224,10 @@ def test_when_a_job_runs_again(
     with worker:
         until(lambda: queue.counts().delayed == 1)
     (record,) = events(caplog, "job_put_back")
-    assert f"job a of queue 'q' is put back on attempt 1 of 20, and runs again {when}: " in record.getMessage()
+    assert (
+        f"job a of queue 'q' is put back on attempt 1 of 20, and runs again {when}: "
+        in record.getMessage()
+    )
 
 
 def test_what_a_stop_gives_back(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
@@ -263,7 +294,7 @@ def test_the_address_of_a_client() -> None:
     assert shown_settings(watch.master_for("primary")) == "primary (by Sentinel)"
 
 
-# -- where it goes: programs of their own ----------------------------------------------------------------------
+# -- where it goes: programs of their own ----------------------------------------------------------
 
 PROGRAM = """
 import asyncio, logging, os, sys
@@ -326,10 +357,19 @@ STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
 @pytest.mark.parametrize("kind", ["Worker", "AsyncWorker"])
 def test_run_speaks(newest: Server, kind: str) -> None:
     text = printed(newest, f"run({kind})")
-    assert re.search(rf"(?m)^{STAMP}INFO worker_started: worker-\w+ serves 'q' with __main__.body, 1 at once; on", text)
+    assert re.search(
+        rf"(?m)^{STAMP}INFO worker_started: worker-\w+ serves 'q' with __main__.body, 1 at once; on",
+        text,
+    )
     job = "job a of queue 'q'"
-    assert re.search(rf"(?m)^{STAMP}WARNING job_failed: {job} failed on attempt 1 of 2, and runs again at once: ", text)
-    assert re.search(rf"(?m)^{STAMP}ERROR job_dead_lettered: {job} is dead after attempt 2 of 2: ValueError: tw", text)
+    assert re.search(
+        rf"(?m)^{STAMP}WARNING job_failed: {job} failed on attempt 1 of 2, and runs again at once: ",
+        text,
+    )
+    assert re.search(
+        rf"(?m)^{STAMP}ERROR job_dead_lettered: {job} is dead after attempt 2 of 2: ValueError: tw",
+        text,
+    )
     assert re.search(rf"(?m)^{STAMP}INFO worker_stopped: worker-\w+; given back: nothing$", text)
     assert text.count("ValueError: once") == 2  # the line, and its traceback: nothing is said twice
 
@@ -345,7 +385,9 @@ def test_inside_a_program_warnings_reach_the_last_resort(newest: Server) -> None
 
 @pytest.mark.slow
 def test_a_program_that_has_set_up_logging_is_left_alone(newest: Server) -> None:
-    text = printed(newest, "logging.basicConfig(format='mine %(message)s', level=logging.ERROR)\nrun(Worker)")
+    text = printed(
+        newest, "logging.basicConfig(format='mine %(message)s', level=logging.ERROR)\nrun(Worker)"
+    )
     assert re.findall(r"(?m)^mine (\w+)", text) == ["job_dead_lettered"]
     assert "job_failed" not in text
     quiet = "logging.getLogger('headrace').addHandler(logging.NullHandler())\nrun(Worker)"
@@ -354,7 +396,9 @@ def test_a_program_that_has_set_up_logging_is_left_alone(newest: Server) -> None
 
 def test_a_program_that_sets_up_logging_later_takes_over(newest: Server) -> None:
     """The program installs a handler. No line is printed twice."""
-    text = printed(newest, "old = body\ndef body(job):\n logging.warning('mine')\n old(job)\nrun(Worker)")
+    text = printed(
+        newest, "old = body\ndef body(job):\n logging.warning('mine')\n old(job)\nrun(Worker)"
+    )
     assert re.search(rf"(?m)^{STAMP}INFO worker_started", text)
     assert re.search(r"(?m)^WARNING:headrace:job_failed: ", text)
     assert text.count("ValueError: once") == 2
@@ -364,7 +408,9 @@ def test_a_program_that_sets_up_logging_later_takes_over(newest: Server) -> None
 @pytest.mark.slow
 def test_an_import_sets_up_nothing() -> None:
     program = "import logging, headrace; print(logging.root.handlers, logging.getLogger('headrace').handlers)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, timeout=60
+    )
     assert done.stdout == b"[] []\n"
 
 
@@ -372,8 +418,17 @@ def test_lines_as_json() -> None:
     with pytest.raises(ValueError, match="mailbox") as caught:
         raise ValueError("no\nsuch \udc80 mailbox")
     info = (caught.type, caught.value, caught.tb)
-    fields = {"event": "job_failed", "queue": "q", "job_id": "a", "attempt": 2, "odd": object, "exc_info": info}
-    record = logging.makeLogRecord({"name": "headrace", "levelname": "WARNING", "msg": "job_failed: %s", "args": (1,)})
+    fields = {
+        "event": "job_failed",
+        "queue": "q",
+        "job_id": "a",
+        "attempt": 2,
+        "odd": object,
+        "exc_info": info,
+    }
+    record = logging.makeLogRecord(
+        {"name": "headrace", "levelname": "WARNING", "msg": "job_failed: %s", "args": (1,)}
+    )
     vars(record).update(fields)
     text = JsonLines().format(record)
     assert "\n" not in text
@@ -388,9 +443,13 @@ def test_lines_as_json() -> None:
 
 
 def test_every_event_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "spans-and-metrics.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "spans-and-metrics.md").read_text(
+        "utf-8"
+    )
     rows = {
-        line.split("|")[1].strip(" `"): line.split("|")[2].strip() for line in page.splitlines() if line[:3] == "| `"
+        line.split("|")[1].strip(" `"): line.split("|")[2].strip()
+        for line in page.splitlines()
+        if line[:3] == "| `"
     }
     assert {name: rows.get(name) for name in EVENTS} == {
         name: logging.getLevelName(level) for name, level in EVENTS.items()

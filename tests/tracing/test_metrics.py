@@ -52,7 +52,12 @@ def test_a_worker(work: Work, queue: Queue, points: Points) -> None:
     assert (sent.count, sent.explicit_bounds) == (2, SECONDS)
     assert points.value("headrace.batch.size", operation_name="send") == 1
     for operation, kind in (("receive", "receive"), ("complete", "settle"), ("retry", "settle")):
-        assert points.value("messaging.client.operation.duration", operation_name=operation, operation_type=kind) > 0
+        assert (
+            points.value(
+                "messaging.client.operation.duration", operation_name=operation, operation_type=kind
+            )
+            > 0
+        )
     (point,) = points.read("messaging.client.consumed.messages")
     assert set(point.attributes) == {
         "messaging.system", "messaging.destination.name", "messaging.operation.name", "messaging.operation.type",
@@ -87,7 +92,8 @@ def test_what_is_in_a_queue(work: Work, queue: Queue, points: Points) -> None:
 
 
 def test_the_shares_of_the_busiest_values(work: Work, queue: Queue, points: Points) -> None:
-    """Ten values have their own labels, and all others share one. Each of twelve has a job among the first 24."""
+    """Ten values have their own labels, and all others share one. Each of twelve has a job among
+    the first 24."""
     gate: list[int] = []
     worker = work(heartbeat=0.05, timeout=5.0)
 
@@ -117,9 +123,13 @@ def test_a_queue_is_read_once_for_all_workers_of_a_process(work: Work, points: P
     for worker in workers:
         worker.handler("q")(lambda job: None)
         worker.handler("other")(lambda job: None)
-    consumers = [consumer for worker in workers for consumer in worker.worker._lifecycle().consumers]
+    consumers = [
+        consumer for worker in workers for consumer in worker.worker._lifecycle().consumers
+    ]
     place, readings = Place("q", {"host": "h", "port": 1}), Readings()
-    watches = [WorkerTelemetry(consumer, {"host": "h", "port": 1}, "poll") for consumer in consumers]
+    watches = [
+        WorkerTelemetry(consumer, {"host": "h", "port": 1}, "poll") for consumer in consumers
+    ]
     assert len({telemetry._key for telemetry in watches}) == 2
     assert [readings.due(telemetry._key, place, 1000.0) for telemetry in watches] == [
         True,
@@ -169,9 +179,15 @@ def test_each_way_to_the_dead_letters(
     flow = Flow("shop", url=newest.url)
     stages = {"pick": flow.stage("pick", children=["pack"]), "pack": flow.stage("pack")}
     kind = {"kind": "k"}
-    with flow, Queue("shop/pick", url=newest.url) as picks, Queue("shop/pack", url=newest.url) as packs:
+    with (
+        flow,
+        Queue("shop/pick", url=newest.url) as picks,
+        Queue("shop/pack", url=newest.url) as packs,
+    ):
         with Queue("q", url=newest.url, max_attempts=1, lease=0.05) as queue:
-            queue.enqueue_many([NewJob(b"", id=name, headers=kind) for name in ("settled", "retried", "worn out")])
+            queue.enqueue_many(
+                [NewJob(b"", id=name, headers=kind) for name in ("settled", "retried", "worn out")]
+            )
             settled, retried, _ = queue.lease_many(3)
             assert queue.dead_letter(settled, "by hand")
             assert queue.retry(retried, reason="by hand, at last")
@@ -206,7 +222,11 @@ def test_each_way_to_the_dead_letters(
             letters = [*queue.admin.dead(), *picks.admin.dead(), *packs.admin.dead()]
         with Queue("q", url=newest.url) as queue:
             letters += queue.admin.dead()
-    logged = [vars(record) for record in caplog.records if vars(record).get("event") == "job_dead_lettered"]
+    logged = [
+        vars(record)
+        for record in caplog.records
+        if vars(record).get("event") == "job_dead_lettered"
+    ]
     assert {one["kind"] for one in logged} == {"k"}
     assert sorted((one["queue"], one["job_id"], one["reason"]) for one in logged) == sorted(
         (letter.job.queue, letter.job.id, letter.reason) for letter in letters

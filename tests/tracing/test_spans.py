@@ -11,7 +11,18 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler, SamplingResult, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 
-from headrace import BatchError, DeadLetter, FanOut, Flow, Job, NewJob, Queue, Release, Retry, RetryLater
+from headrace import (
+    BatchError,
+    DeadLetter,
+    FanOut,
+    Flow,
+    Job,
+    NewJob,
+    Queue,
+    Release,
+    Retry,
+    RetryLater,
+)
 from tests.support.awaiting import until
 from tests.support.engines import Running
 from tests.support.servers import Server
@@ -84,7 +95,9 @@ def test_a_retry_links_to_the_attempt_before(work: Work, queue: Queue, spans: Sp
         assert before.attributes == {"headrace.link": "earlier attempt"}
 
 
-def test_a_delay_a_dead_letter_and_a_redrive_keep_the_context(work: Work, queue: Queue, spans: Spans) -> None:
+def test_a_delay_a_dead_letter_and_a_redrive_keep_the_context(
+    work: Work, queue: Queue, spans: Spans
+) -> None:
     worker = work()
 
     redriven: list[int] = []
@@ -107,7 +120,9 @@ def test_a_delay_a_dead_letter_and_a_redrive_keep_the_context(work: Work, queue:
     assert before.context.span_id == spans.named("process q")[1].context.span_id  # it died of that
 
 
-@pytest.mark.parametrize("verdict", [RetryLater(0.0), Release(), DeadLetter("never")], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "verdict", [RetryLater(0.0), Release(), DeadLetter("never")], ids=lambda v: type(v).__name__
+)
 @pytest.mark.parametrize("returned", [False, True])
 def test_a_verdict_is_no_error_unless_it_is_death(
     work: Work, queue: Queue, spans: Spans, verdict: Exception, *, returned: bool
@@ -154,7 +169,9 @@ def test_a_batch_is_one_span_with_a_link_to_each(work: Work, queue: Queue, spans
     assert batch.attributes["messaging.batch.message_count"] == 3
     assert "messaging.message.id" not in batch.attributes
     first, many = spans.named("send q")
-    assert [link.context.span_id for link in batch.links] == [s.context.span_id for s in (first, many, many)]
+    assert [link.context.span_id for link in batch.links] == [
+        s.context.span_id for s in (first, many, many)
+    ]
     assert [link.attributes for link in batch.links] == [
         {"messaging.message.id": receipt.id, "headrace.job.attempt": 1} for receipt in receipts
     ]
@@ -177,7 +194,9 @@ def test_the_message_as_parent(work: Work, queue: Queue, spans: Spans) -> None:
     ]
 
 
-def test_what_a_handler_does_is_inside_and_baggage_goes_along(work: Work, queue: Queue, spans: Spans) -> None:
+def test_what_a_handler_does_is_inside_and_baggage_goes_along(
+    work: Work, queue: Queue, spans: Spans
+) -> None:
     worker = work()
     seen: list[object] = []
     with Queue("next", url=queue._address.target) as following:
@@ -247,14 +266,19 @@ class Mean(Exception):
     __repr__ = __str__
 
 
-def test_an_exception_that_cannot_be_looked_at_ends_its_span(work: Work, queue: Queue, spans: Spans) -> None:
+def test_an_exception_that_cannot_be_looked_at_ends_its_span(
+    work: Work, queue: Queue, spans: Spans
+) -> None:
     worker = work()
 
     @worker.handler("q", retry=Retry(attempts=1))
     def body(job: Job) -> None:
         raise Mean
 
-    queue.enqueue(b"x", headers={"traceparent": "00-no-no-no", "headrace-attempt": "\ud7ff", "baggage": "=;,=="})
+    queue.enqueue(
+        b"x",
+        headers={"traceparent": "00-no-no-no", "headrace-attempt": "\ud7ff", "baggage": "=;,=="},
+    )
     with worker:
         (span,) = spans.wait(1, "process q")
         until(lambda: queue.counts().dead)
@@ -263,7 +287,9 @@ def test_an_exception_that_cannot_be_looked_at_ends_its_span(work: Work, queue: 
     assert str(span.attributes["error.type"]).endswith("Mean")
 
 
-def test_what_traces_fails_no_job(work: Work, queue: Queue, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_traces_fails_no_job(
+    work: Work, queue: Queue, spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = work()
     spans.provider.add_span_processor(Broken())
     ran: list[str] = []
@@ -281,7 +307,9 @@ class Counting(Sampler):
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def should_sample(self, parent_context: Any, trace_id: int, name: str, *rest: Any, **more: Any) -> SamplingResult:
+    def should_sample(
+        self, parent_context: Any, trace_id: int, name: str, *rest: Any, **more: Any
+    ) -> SamplingResult:
         self.asked.append(name)
         return ALWAYS_OFF.should_sample(parent_context, trace_id, name)
 
@@ -294,7 +322,9 @@ class TestNotSampled:
     def sampler(self) -> Counting:
         return Counting()
 
-    def test_nothing_is_built(self, work: Work, queue: Queue, spans: Spans, sampler: Counting) -> None:
+    def test_nothing_is_built(
+        self, work: Work, queue: Queue, spans: Spans, sampler: Counting
+    ) -> None:
         worker = work()
         inside: list[tuple[bool, bool]] = []
 
@@ -309,7 +339,8 @@ class TestNotSampled:
             until(lambda: len(inside) == 5)
         assert spans.all == ()
         assert inside == [(True, False)] * 5  # what handlers call is not sampled either
-        assert set(sampler.asked) == {"send q", "receive q"}  # a poll's decision is that of all it brought
+        # a poll's decision is that of all it brought
+        assert set(sampler.asked) == {"send q", "receive q"}
 
 
 class TestSomeSampled:

@@ -40,18 +40,27 @@ def run_to_its_end(running: Running, queue: Queue) -> None:
 
 
 def test_the_spans_of_a_run(work: Work, queue: Queue, spans: Spans) -> None:
-    """Each step is a child of its delivery. A sleep or wait that is over links to the delivery that it ended."""
+    """Each step is a child of its delivery. A sleep or wait that is over links to the delivery that
+    it ended."""
     handled(worker := work())
     queue.enqueue(b"", id="a")
     run_to_its_end(worker, queue)
     (first, second, third) = (span.context.span_id for span in spans.wait(3, "process q"))
-    parents = {span.name: [s.parent.span_id for s in spans.named(span.name)] for span in spans.all if span.parent}
+    parents = {
+        span.name: [s.parent.span_id for s in spans.named(span.name)]
+        for span in spans.all
+        if span.parent
+    }
     assert parents["step charge"] == [first, second, third]
     assert parents["sleep cool"] == [first, second, third]
     assert parents["wait approved"] == [second, third]
-    replayed = [(span.attributes or {}).get("headrace.step.replayed") for span in spans.named("step charge")]
+    replayed = [
+        (span.attributes or {}).get("headrace.step.replayed") for span in spans.named("step charge")
+    ]
     assert replayed == [None, True, True]
-    verdicts = [(span.attributes or {}).get("headrace.verdict") for span in spans.named("process q")]
+    verdicts = [
+        (span.attributes or {}).get("headrace.verdict") for span in spans.named("process q")
+    ]
     assert verdicts == ["RunSuspended", "RunSuspended", None]
     links = {
         span.name: [link.context.span_id for link in span.links]
@@ -69,11 +78,20 @@ def test_metrics(work: Work, queue: Queue, points: Points) -> None:
         until(lambda: points.value("headrace.queue.longest_wait") > 0.3)
         assert queue.signal("a", "approved") == "woke"
         assert queue.admin.drain(20)
-        until(lambda: points.read("headrace.queue.longest_wait") and points.value("headrace.queue.longest_wait") == 0)
+        until(
+            lambda: (
+                points.read("headrace.queue.longest_wait")
+                and points.value("headrace.queue.longest_wait") == 0
+            )
+        )
     assert points.value("headrace.steps.recorded") == 1
     assert points.value("headrace.runs.suspended") == 2
     (point,) = points.read("headrace.runs.suspended")
-    assert set(point.attributes) == {"messaging.system", "messaging.destination.name", "server.address"}
+    assert set(point.attributes) == {
+        "messaging.system",
+        "messaging.destination.name",
+        "server.address",
+    }
 
 
 def test_log_events(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +112,9 @@ def test_log_events(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) 
     ]
 
 
-def test_a_lease_counts_and_logs_as_well(queue: Queue, points: Points, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lease_counts_and_logs_as_well(
+    queue: Queue, points: Points, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "headrace")
     queue.enqueue(b"")
     lease = queue.lease()

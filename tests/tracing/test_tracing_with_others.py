@@ -1,5 +1,5 @@
-"""Tracing beside the instrumentation of redis-py, with workers that die, and with contexts that outlive their
-worker.
+"""Tracing beside the instrumentation of redis-py, with workers that die, and with contexts that
+outlive their worker.
 """
 
 from __future__ import annotations
@@ -71,9 +71,11 @@ def processes(newest: Server, tmp_path: Path) -> Iterator[Processes]:
         yield processes
 
 
-def test_a_job_of_a_killed_worker(queue: Queue, spans: Spans, processes: Processes, newest: Server) -> None:
-    """The span has the creation of the job and says that it is the second attempt. The place of the first is
-    unknown.
+def test_a_job_of_a_killed_worker(
+    queue: Queue, spans: Spans, processes: Processes, newest: Server
+) -> None:
+    """The span has the creation of the job and says that it is the second attempt. The place of the
+    first is unknown.
     """
     queue.enqueue(b"hold")
     victim = processes.start("victim", concurrency=1)

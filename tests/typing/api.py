@@ -1,4 +1,5 @@
-"""The whole public API as its users write it, under `mypy --strict` and pyright. The file is never run.
+"""The whole public API as its users write it, under `mypy --strict` and pyright. The file is never
+run.
 
 What must *not* pass is in `misuse.py`.
 """
@@ -68,7 +69,7 @@ class Reversed:
 codec: Codec = Reversed()
 json_codec: Codec = JSONCodec(dict[str, int])
 
-# -- queues --------------------------------------------------------------------------------------------
+# -- queues ----------------------------------------------------------------------------------------
 
 
 def queues_are_made(client: redis.Redis) -> None:
@@ -84,7 +85,12 @@ def queues_are_made(client: redis.Redis) -> None:
 def queues_have_terms(queue: Queue, job: Job) -> None:
     Queue("q", fair="tenant", weights={"gold": 3.0, "iron": 1}, limits=Limit(5))
     weights = {"acme": 2.0, ("acme", "ada"): 0.5}
-    Queue("q", fair="org/user", weights=weights, limits=[Limit(5, key="org"), Limit(50, per_shard=True)])
+    Queue(
+        "q",
+        fair="org/user",
+        weights=weights,
+        limits=[Limit(5, key="org"), Limit(50, per_shard=True)],
+    )
     Queue("q", limits=Limit(20, key="tenant", each={"free": 2}))
     queue.enqueue(b"x", cost=4.0)
     queue.enqueue(NewJob(b"x", cost=2))
@@ -143,11 +149,31 @@ def settling(queue: Queue, lease: Lease, leases: Sequence[Lease]) -> None:
 def looking(queue: Queue) -> None:
     counts = queue.counts()
     assert_type(counts, Counts)
-    assert_type(counts.waiting + counts.parked + counts.leased + counts.delayed + counts.blocked + counts.dead, int)
-    assert_type(counts.enqueued + counts.completed + counts.cancelled + counts.deleted + counts.dead_trimmed, int)
+    assert_type(
+        counts.waiting
+        + counts.parked
+        + counts.leased
+        + counts.delayed
+        + counts.blocked
+        + counts.dead,
+        int,
+    )
+    assert_type(
+        counts.enqueued
+        + counts.completed
+        + counts.cancelled
+        + counts.deleted
+        + counts.dead_trimmed,
+        int,
+    )
     assert_type(counts.present + counts.lost, int)
     assert_type(queue.admin.peek(), Job | None)
-    for states in (queue.admin.waiting(), queue.admin.running(), queue.admin.delayed(), queue.admin.dead()):
+    for states in (
+        queue.admin.waiting(),
+        queue.admin.running(),
+        queue.admin.delayed(),
+        queue.admin.dead(),
+    ):
         assert_type(states, Iterator[JobState])
     state = queue.find("a")
     assert_type(state, JobState | None)
@@ -168,7 +194,12 @@ def managing(queue: Queue) -> None:
     assert_type(queue.cancel("a"), bool)
     assert_type(queue.admin.reschedule("a", timedelta(hours=1)), bool)
     assert_type(queue.admin.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
-    assert_type(queue.admin.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool)
+    assert_type(
+        queue.admin.schedule(
+            "s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}
+        ),
+        bool,
+    )
     assert_type(queue.admin.unschedule("s"), bool)
     assert_type(queue.admin.schedules(), list[Schedule])
     assert_type(queue.admin.cancel_payload(b"x"), int)
@@ -203,7 +234,7 @@ def on_a_server(client: redis.Redis) -> None:
         assert_type(state.alive, bool)
 
 
-# -- the asynchronous twin -----------------------------------------------------------------------------
+# -- the asynchronous twin -------------------------------------------------------------------------
 
 
 async def asynchronously(client: redis.asyncio.Redis) -> None:
@@ -230,7 +261,12 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
         assert_type(await lease.renew(), bool)
         assert_type(await queue.counts(), Counts)
         assert_type(await queue.admin.peek(), Job | None)
-        for states in (queue.admin.waiting(), queue.admin.running(), queue.admin.delayed(), queue.admin.dead()):
+        for states in (
+            queue.admin.waiting(),
+            queue.admin.running(),
+            queue.admin.delayed(),
+            queue.admin.dead(),
+        ):
             assert_type(states, AsyncIterator[JobState])
         assert_type([state.job.id async for state in queue.admin.waiting()], list[str])
         assert_type(await queue.find("a"), JobState | None)
@@ -238,9 +274,14 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
         assert_type(await queue.admin.workers(), list[WorkerState])
         assert_type(await queue.cancel("a"), bool)
         assert_type(await queue.admin.reschedule("a", timedelta(hours=1)), bool)
-        assert_type(await queue.admin.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool)
         assert_type(
-            await queue.admin.schedule("s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}), bool
+            await queue.admin.schedule("s", b"x", every=timedelta(hours=1), missed="all"), bool
+        )
+        assert_type(
+            await queue.admin.schedule(
+                "s", "x", cron="0 9 * * *", timezone="Europe/Berlin", headers={"a": "b"}
+            ),
+            bool,
         )
         assert_type(await queue.admin.unschedule("s"), bool)
         assert_type(await queue.admin.schedules(), list[Schedule])
@@ -254,9 +295,11 @@ async def asynchronously(client: redis.asyncio.Redis) -> None:
     await queue.close()
 
 
-# -- workers -------------------------------------------------------------------------------------------
+# -- workers ---------------------------------------------------------------------------------------
 
-worker = Worker(url="redis://localhost:6379/0", name="w", heartbeat=2.0, timeout=timedelta(seconds=10))
+worker = Worker(
+    url="redis://localhost:6379/0", name="w", heartbeat=2.0, timeout=timedelta(seconds=10)
+)
 async_worker = AsyncWorker(url="embedded:./data", namespace="mine", trace_parent="message")
 RETRY = Retry(
     attempts=5,
@@ -266,12 +309,16 @@ RETRY = Retry(
 )
 
 
-@worker.handler("emails", concurrency=10, retry=RETRY, deadline=30, lease=timedelta(minutes=1), codec=json_codec)
+@worker.handler(
+    "emails", concurrency=10, retry=RETRY, deadline=30, lease=timedelta(minutes=1), codec=json_codec
+)
 def send(job: Job) -> bytes | None:
     if job.lost:
         raise Release
     if job.attempt > 1:
-        raise RetryLater(5, "later", spend=True) if job.payload else RetryLater(timedelta(minutes=1))
+        raise (
+            RetryLater(5, "later", spend=True) if job.payload else RetryLater(timedelta(minutes=1))
+        )
     if job.attempt > 5:
         raise RetryLater(MOMENT)
     raise DeadLetter("no")
@@ -282,7 +329,9 @@ def ingest(jobs: Sequence[Job]) -> None:
     raise BatchError({job.id: ValueError("bad") for job in jobs})
 
 
-@async_worker.handler("emails", deadline=timedelta(minutes=1), max_attempts=3, result_ttl=60, fenced=True)
+@async_worker.handler(
+    "emails", deadline=timedelta(minutes=1), max_attempts=3, result_ttl=60, fenced=True
+)
 async def send_async(job: Job) -> bytes:
     payload: bytes = job.payload  # whatever the codec makes of it
     return b"sent " + payload
@@ -351,13 +400,15 @@ async def working_asynchronously(client: redis.asyncio.Redis) -> None:
 async_worker.run()
 
 
-# -- flows ---------------------------------------------------------------------------------------------
+# -- flows -----------------------------------------------------------------------------------------
 
 flow = Flow("orders", url="redis://localhost:6379/0", lookup=["customer"])
 aflow = AsyncFlow("orders", client=redis.asyncio.Redis(), result_ttl=timedelta(hours=1))
 
 
-@flow.stage("pick", next=["bill", "pack"], children="pack", retry=Retry(5), deadline=30, concurrency=3)
+@flow.stage(
+    "pick", next=["bill", "pack"], children="pack", retry=Retry(5), deadline=30, concurrency=3
+)
 def pick(job: FlowJob) -> Next | FanOut | bytes:
     if job.attributes.get("customer") == "ada":
         return Next("pack", b"result")
@@ -391,7 +442,7 @@ async def flowing_asynchronously(lease: AsyncLease) -> None:
         assert_type(await aflow.complete(lease), bool)
 
 
-# -- errors --------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def failing(queue: Queue) -> None:

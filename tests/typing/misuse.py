@@ -1,4 +1,5 @@
-"""Mistakes that a type checker must catch. A missed one is an unused ignore and fails. The file is never run."""
+"""Mistakes that a type checker must catch. A missed one is an unused ignore and fails. The file is
+never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
@@ -25,7 +26,7 @@ from headrace import (
     Worker,
 )
 
-# -- making one ----------------------------------------------------------------------------------------
+# -- making one ------------------------------------------------------------------------------------
 
 Queue()  # type: ignore[call-overload]
 Queue("q", 6379)  # type: ignore[call-overload]
@@ -64,7 +65,7 @@ def arguments(queue: Queue, lease: Lease, leases: list[Lease]) -> None:
     lease.ack()  # type: ignore[attr-defined]
 
 
-# -- what comes back -----------------------------------------------------------------------------------
+# -- what comes back -------------------------------------------------------------------------------
 
 
 def answers(queue: Queue, job: Job, receipt: Receipt, counts: Counts) -> None:
@@ -81,7 +82,7 @@ def answers(queue: Queue, job: Job, receipt: Receipt, counts: Counts) -> None:
     print(counts.pending)  # type: ignore[attr-defined]
 
 
-# -- the two colours -----------------------------------------------------------------------------------
+# -- the two colours -------------------------------------------------------------------------------
 
 
 async def colours(queue: Queue, twin: AsyncQueue, lease: Lease, atwin: AsyncLease) -> None:
@@ -107,7 +108,7 @@ async def colours(queue: Queue, twin: AsyncQueue, lease: Lease, atwin: AsyncLeas
     print(won)
 
 
-# -- workers -------------------------------------------------------------------------------------------
+# -- workers ---------------------------------------------------------------------------------------
 
 worker = Worker(url="redis://localhost:6379/0")
 Worker(urll="redis://localhost")  # type: ignore[call-arg]

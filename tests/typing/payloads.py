@@ -1,4 +1,5 @@
-"""Queues of a type under `mypy --strict` and pyright. Wrong ones are in `wrong_payloads.py`. The file is never run."""
+"""Queues of a type under `mypy --strict` and pyright. Wrong ones are in `wrong_payloads.py`. The
+file is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
@@ -71,7 +72,7 @@ class Reversed:
         return data.decode()[::-1]
 
 
-# -- codecs --------------------------------------------------------------------------------------------
+# -- codecs ----------------------------------------------------------------------------------------
 
 KEYS = {"2026": bytes(32)}
 STORE = DirectoryStore(Path("payloads"))
@@ -96,7 +97,7 @@ mine: Codec[str] = Reversed()
 some: Codec[Mail] = everything
 any_codec: Codec = everything
 
-# -- queues --------------------------------------------------------------------------------------------
+# -- queues ----------------------------------------------------------------------------------------
 
 mails = Queue("mails", codec=JSONCodec(Mail))
 assert_type(mails, Queue[Mail])
@@ -133,7 +134,12 @@ def leasing() -> None:
     assert_type(lease.job, Job[Mail])
     assert_type(lease.job.payload, Mail)
     assert_type(mails.lease_many(5), list[Lease[Mail]])
-    assert_type(mails.complete(lease, result={"any": 1}, then=[NewJob(Mail("ben")), NewJob(5, queue="a/b")]), bool)
+    assert_type(
+        mails.complete(
+            lease, result={"any": 1}, then=[NewJob(Mail("ben")), NewJob(5, queue="a/b")]
+        ),
+        bool,
+    )
     mails.complete_many(mails.lease_many(5))
     assert_type(mails.admin.peek(), Job[Mail] | None)
     assert_type(mails.find("a"), JobState[Mail] | None)
@@ -156,7 +162,7 @@ async def asynchronously(queue: AsyncQueue[Mail]) -> None:
     await queue.admin.cancel_payload(Mail("ada"))
 
 
-# -- bytes, by default ---------------------------------------------------------------------------------
+# -- bytes, by default -----------------------------------------------------------------------------
 
 
 def plain(queue: Queue, job: Job, lease: Lease, new: NewJob) -> None:
@@ -176,7 +182,7 @@ def whatever(queue: Queue[Any]) -> None:
     queue.enqueue_many([1, b"x", NewJob(None)])
 
 
-# -- handlers ------------------------------------------------------------------------------------------
+# -- handlers --------------------------------------------------------------------------------------
 
 worker, async_worker = Worker(), AsyncWorker()
 

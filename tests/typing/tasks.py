@@ -1,4 +1,5 @@
-"""Tasks under `mypy --strict` and pyright. Wrong ones are in `wrong_tasks.py`. The file is never run."""
+"""Tasks under `mypy --strict` and pyright. Wrong ones are in `wrong_tasks.py`. The file is never
+run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
@@ -81,7 +82,9 @@ def producing() -> None:
     assert_type(welcome.receipt("id"), Receipt[int])
     assert_type(welcome.receipt("id").result(timeout=5), int)
     assert_type(tasks.result("id", timeout=timedelta(seconds=5)), Any)
-    assert_type(welcome.options(delay=timedelta(1), id="a", headers={"a": "b"}).enqueue("ada"), Receipt[int])
+    assert_type(
+        welcome.options(delay=timedelta(1), id="a", headers={"a": "b"}).enqueue("ada"), Receipt[int]
+    )
     assert_type(welcome.options(priority=1).new("ada"), NewJob[bytes])
     welcome.options(unique_for=60, full="block").enqueue("ada")
     bare.enqueue()
@@ -103,7 +106,9 @@ async def asynchronously() -> None:
     assert_type(await (await often.enqueue()).result(), int)
 
 
-def handed_on(one: Task[[str], int, int], two: AsyncTask[[str], int, Coroutine[Any, Any, int]]) -> None:
+def handed_on(
+    one: Task[[str], int, int], two: AsyncTask[[str], int, Coroutine[Any, Any, int]]
+) -> None:
     one.enqueue("ada")
     two.new("ada")
 

@@ -1,4 +1,5 @@
-"""Payloads of a wrong type that a type checker must refuse. A missed one is an unused ignore. The file is never run."""
+"""Payloads of a wrong type that a type checker must refuse. A missed one is an unused ignore. The
+file is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

@@ -1,4 +1,5 @@
-"""Wrong calls of tasks that a type checker must refuse. A missed one is an unused ignore. The file is never run."""
+"""Wrong calls of tasks that a type checker must refuse. A missed one is an unused ignore. The file
+is never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

@@ -19,12 +19,28 @@ HERE = Path(__file__).parents[2]
 FROM: dict[str, tuple[Any, list[str]]] = {
     "a registry": ({}, ["headrace[web]"]),
     "a checkout": ({"url": HERE.as_uri(), "dir_info": {}}, [".[web]"]),
-    "an editable checkout": ({"url": HERE.as_uri(), "dir_info": {"editable": True}}, ["-e", ".[web]"]),
-    "a directory elsewhere": ({"url": (HERE / "docs").as_uri(), "dir_info": {}}, [f"{HERE / 'docs'}[web]"]),
-    "a directory that is gone": ({"url": "file:///no/such/folder", "dir_info": {}}, ["headrace[web]"]),
-    "git": ({"url": GIT, "vcs_info": {"vcs": "git", "commit_id": "0"}}, [f"headrace[web] @ git+{GIT}"]),
+    "an editable checkout": (
+        {"url": HERE.as_uri(), "dir_info": {"editable": True}},
+        ["-e", ".[web]"],
+    ),
+    "a directory elsewhere": (
+        {"url": (HERE / "docs").as_uri(), "dir_info": {}},
+        [f"{HERE / 'docs'}[web]"],
+    ),
+    "a directory that is gone": (
+        {"url": "file:///no/such/folder", "dir_info": {}},
+        ["headrace[web]"],
+    ),
+    "git": (
+        {"url": GIT, "vcs_info": {"vcs": "git", "commit_id": "0"}},
+        [f"headrace[web] @ git+{GIT}"],
+    ),
     "a branch": (
-        {"url": GIT, "vcs_info": {"vcs": "git", "requested_revision": "main"}, "subdirectory": "src"},
+        {
+            "url": GIT,
+            "vcs_info": {"vcs": "git", "requested_revision": "main"},
+            "subdirectory": "src",
+        },
         [f"headrace[web] @ git+{GIT}@main#subdirectory=src"],
     ),
     "a wheel with a password": (

@@ -1,4 +1,5 @@
-"""A real Chromium for the tests of pages. They are skipped where the system has none (`apt-get install chromium`)."""
+"""A real Chromium for the tests of pages. They are skipped where the system has none (`apt-get
+install chromium`)."""
 
 from __future__ import annotations
 
@@ -9,11 +10,15 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 needs_chromium = [
     pytest.mark.ci,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: apt-get install chromium"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
 ]
 
 

@@ -44,7 +44,9 @@ class Site:
         response: httpx.Response = self.client.get(path, params=query or None)
         return response
 
-    def post(self, action: str, /, headers: dict[str, str] | None = None, **fields: str | list[str]) -> httpx.Response:
+    def post(
+        self, action: str, /, headers: dict[str, str] | None = None, **fields: str | list[str]
+    ) -> httpx.Response:
         headers = SAME if headers is None else headers
         response: httpx.Response = self.client.post(f"do/{action}", data=fields, headers=headers)
         return response
@@ -77,16 +79,22 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture
 def site(newest: Server, runner: asyncio.Runner) -> Iterator[Any]:
-    """Return a maker of sites, as in `site(access=…)`. The newest server is used without another *url*."""
+    """Return a maker of sites, as in `site(access=…)`. The newest server is used without another
+    *url*."""
     with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(closing(Site(runner, **{"url": newest.url, **options})))
+        yield lambda **options: stack.enter_context(
+            closing(Site(runner, **{"url": newest.url, **options}))
+        )
 
 
 @pytest.fixture
 def program(newest: Server) -> Iterator[str]:
     """Run `headrace web` and return the address that it prints."""
     with subprocess.Popen(
-        [*PROGRAM, "web", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(newest.url)
+        [*PROGRAM, "web", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(newest.url),
     ) as running:
         assert running.stdout is not None
         yield running.stdout.readline().decode().strip()
@@ -97,7 +105,8 @@ def program(newest: Server) -> Iterator[str]:
 
 @pytest.fixture
 def page(program: str) -> Iterator[Any]:
-    """Return a browser's page that has entered. At the end its console is empty and it has asked no other host."""
+    """Return a browser's page that has entered. At the end its console is empty and it has asked no
+    other host."""
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 390, "height": 800})
         said: list[str] = []

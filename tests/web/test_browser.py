@@ -1,5 +1,5 @@
-"""The program `headrace web` in a real Chromium. The tests cover entering, pages, live updates, actions and
-accessibility.
+"""The program `headrace web` in a real Chromium. The tests cover entering, pages, live updates,
+actions and accessibility.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ HOSTILE = b"</pre><script>document.title='owned';fetch('https://evil.test/')</sc
 def queue(newest: Server) -> Iterator[Queue]:
     """Fill the queue `q` with a hostile job in every state."""
     with Queue("q", url=newest.url, trends=True) as queue:
-        jobs = [NewJob(HOSTILE, id=name, headers={"h": HOSTILE.decode()}) for name in ("dead", "leased", "waiting")]
+        jobs = [
+            NewJob(HOSTILE, id=name, headers={"h": HOSTILE.decode()})
+            for name in ("dead", "leased", "waiting")
+        ]
         queue.enqueue_many([*jobs, NewJob(HOSTILE, id="late", delay=LONG)])
         queue.lease().dead_letter(HOSTILE.decode())
         queue.lease()
@@ -47,13 +50,19 @@ def filled(newest: Server, queue: Queue) -> Iterator[None]:
     ended = threading.Event()
     with (
         Queue(
-            "fair", url=newest.url, fair="tenant", limits=[Limit(2, key="tenant"), Limit(9, key="kind")], history=100
+            "fair",
+            url=newest.url,
+            fair="tenant",
+            limits=[Limit(2, key="tenant"), Limit(9, key="kind")],
+            history=100,
         ) as fair,
         Queue("many", url=newest.url, shards=3) as many,
         Queue("runs", url=newest.url) as runs,
         closing(Flow("shop", url=newest.url)) as flow,
     ):
-        worker.handler("fair", kind=hostile, retry=Retry(attempts=2), history=100, concurrency=2)(failing)
+        worker.handler("fair", kind=hostile, retry=Retry(attempts=2), history=100, concurrency=2)(
+            failing
+        )
         flow.stage("order", next="bill", children="item")(fanning)
         flow.stage("item", retry=Retry(attempts=1))(failing)
         flow.stage("bill")(advancing)
@@ -63,7 +72,9 @@ def filled(newest: Server, queue: Queue) -> Iterator[None]:
         waiting_run(runs, "run", HOSTILE)
         headers = {"tenant": hostile, "kind": hostile}
         fair.enqueue_many([NewJob(HOSTILE, id=f"{hostile}{n}", headers=headers) for n in range(30)])
-        fair.enqueue_many([NewJob(b"{}", headers={"tenant": "b", "kind": "unknown"}) for _ in range(60)])
+        fair.enqueue_many(
+            [NewJob(b"{}", headers={"tenant": "b", "kind": "unknown"}) for _ in range(60)]
+        )
         flow.start(HOSTILE, id="r1", attributes={"customer": hostile})
         with worker, Queue("held", url=newest.url) as held:
             held.enqueue(HOSTILE, id="held")
@@ -106,7 +117,9 @@ def crawled(page: Any, root: str) -> Iterator[str]:
         known.add(key)
         page.goto(root + address)
         yield address
-        links = page.locator("a[href]").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+        links = page.locator("a[href]").evaluate_all(
+            "all => all.map(one => one.getAttribute('href'))"
+        )
         todo += [link.removeprefix("./") for link in links if not link.startswith(("#", "http"))]
     missing = PAGES.keys() - {key[0] for key in known}
     assert not missing, f"nothing leads to {missing}"
@@ -117,9 +130,11 @@ TABS = {"state", "span", "tab"}
 
 @pytest.mark.slow
 def test_pages(filled: None, page: Any) -> None:
-    """Each page with hostile jobs is accessible at both widths, in light and in dark, and asks only this host.
+    """Each page with hostile jobs is accessible at both widths, in light and in dark, and asks only
+    this host.
 
-    Its styles and scripts are small, and nothing violates the content policy: the browser's console would tell.
+    Its styles and scripts are small, and nothing violates the content policy: the browser's console
+    would tell.
     """
     root, weight = page.url, dict[str, int]()
     found: list[str] = []
@@ -153,7 +168,9 @@ def test_no_table_is_wider_than_its_card(newest: Server, page: Any) -> None:
     @worker.handler("emails", retry=Retry(attempts=2, wait=0.0), history=100, tracebacks=True)
     def send(job: Job) -> bytes:
         if job.payload.endswith(b"1}"):
-            raise TimeoutError("no answer from the mail server within 2.4 s, and its twin refused the connection")
+            raise TimeoutError(
+                "no answer from the mail server within 2.4 s, and its twin refused the connection"
+            )
         return b"250 OK"
 
     with Queue("emails", url=newest.url) as queue:
@@ -163,11 +180,18 @@ def test_no_table_is_wider_than_its_card(newest: Server, page: Any) -> None:
         with worker:
             until(lambda: queue.counts().completed == 10)
             until(lambda: queue.counts().dead == 2)
-        queue.enqueue_many([NewJob(payload % n, headers=one, delay=LONG) for n, one in enumerate(headers)])
+        queue.enqueue_many(
+            [NewJob(payload % n, headers=one, delay=LONG) for n, one in enumerate(headers)]
+        )
         queue.enqueue_many([NewJob(payload % n, headers=one) for n, one in enumerate(headers)])
         queue.lease()
-        reasons = re.findall(r'href="(letters[^"]*)"', page.request.get(f"{page.url}dead?name=emails").text())
-        states = [f"queue?name=emails&state={one}" for one in ("waiting", "running", "delayed", "dead", "ended")]
+        reasons = re.findall(
+            r'href="(letters[^"]*)"', page.request.get(f"{page.url}dead?name=emails").text()
+        )
+        states = [
+            f"queue?name=emails&state={one}"
+            for one in ("waiting", "running", "delayed", "dead", "ended")
+        ]
         for address in ("", "workers", "dead", *map(unescape, reasons), *states):
             page.goto(program_root(page) + address)
             assert page.evaluate(SCROLLED) == [], address
@@ -181,7 +205,8 @@ def program_root(page: Any) -> str:
 
 @pytest.mark.slow
 def test_the_keyboard_reaches_everything(filled: None, page: Any) -> None:
-    """On each page Tab reaches every link, button, field and scrolled part, and leaves the page at the end."""
+    """On each page Tab reaches every link, button, field and scrolled part, and leaves the page at
+    the end."""
     page.set_viewport_size({"width": 1280, "height": 800})
     watch = "window.reached = new Set(); addEventListener('focusin', event => reached.add(event.target))"
     seen = f"[...document.querySelectorAll(`{REACHABLE}`)].filter(one => one.checkVisibility() && !one.disabled)"
@@ -190,7 +215,9 @@ def test_the_keyboard_reaches_everything(filled: None, page: Any) -> None:
         page.evaluate("document.activeElement.blur()")
         for _ in range(page.evaluate(f"{seen}.length") + 5):
             page.keyboard.press("Tab")
-        left = page.evaluate(f"{seen}.filter(one => !reached.has(one)).map(one => one.outerHTML.slice(0, 200))")
+        left = page.evaluate(
+            f"{seen}.filter(one => !reached.has(one)).map(one => one.outerHTML.slice(0, 200))"
+        )
         assert left == [], address
 
 
@@ -199,7 +226,8 @@ def focused(page: Any) -> str:
 
 
 def test_keys(newest: Server, page: Any) -> None:
-    """Keys find, go, walk rows and open them. They do not work while the user types, and can be turned off."""
+    """Keys find, go, walk rows and open them. They do not work while the user types, and can be
+    turned off."""
     for name in "abc":
         with Queue(name, url=newest.url) as queue:
             queue.enqueue(b"x")
@@ -212,7 +240,14 @@ def test_keys(newest: Server, page: Any) -> None:
     page.keyboard.type("gd?")
     assert page.get_by_placeholder("Job id").input_value() == "gd?"
     press("Escape")
-    for letter, place in {"d": "dead", "q": "", "w": "workers", "s": "schedules", "f": "flows", "o": ""}.items():
+    for letter, place in {
+        "d": "dead",
+        "q": "",
+        "w": "workers",
+        "s": "schedules",
+        "f": "flows",
+        "o": "",
+    }.items():
         press("g")
         press(letter)
         page.wait_for_url(root + place)
@@ -248,7 +283,8 @@ def test_keys(newest: Server, page: Any) -> None:
 
 
 def test_light_and_dark(page: Any, queue: Queue) -> None:
-    """The system decides until the button is pressed. The server then makes the pages so, and nothing flashes."""
+    """The system decides until the button is pressed. The server then makes the pages so, and
+    nothing flashes."""
     shade = "getComputedStyle(document.body).backgroundColor"
     page.emulate_media(color_scheme="dark")
     dark = page.evaluate(shade)
@@ -267,8 +303,8 @@ def test_light_and_dark(page: Any, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_live_and_actions(page: Any, queue: Queue) -> None:
-    """Numbers follow by themselves, and a button acts. An action that destroys asks for the name. The keyboard is
-    enough.
+    """Numbers follow by themselves, and a button acts. An action that destroys asks for the name.
+    The keyboard is enough.
     """
     assert "token" not in page.url
     page.set_viewport_size({"width": 1200, "height": 800})
@@ -288,7 +324,8 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
     page.get_by_label("Their kind").fill("k")
     page.get_by_label("They can't be had back").fill("q")
     page.get_by_role("button", name="Cancel all that match").click()
-    page.get_by_role("status").get_by_text("1,500 of 1,500 were cancelled").wait_for()  # however many steps it takes
+    # however many steps it takes
+    page.get_by_role("status").get_by_text("1,500 of 1,500 were cancelled").wait_for()
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("status").get_by_text("The queue is paused.").wait_for()
     assert queue.admin.paused()
@@ -301,13 +338,16 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_ticked_rows(page: Any, newest: Server, queue: Queue) -> None:
-    """Ticks survive live updates. The head ticks all rows and `x` the current one. The width of a telephone is
-    enough.
+    """Ticks survive live updates. The head ticks all rows and `x` the current one. The width of a
+    telephone is enough.
     """
     with Queue("t", url=newest.url) as jobs:
         jobs.enqueue_many([NewJob(b"x", id=f"i{n}", headers={"kind": "mail"}) for n in range(6)])
         page.goto(f"{page.url}queue?name=t")
-        bar, all_rows = page.get_by_role("form", name="Ticked jobs"), page.get_by_label("All rows shown")
+        bar, all_rows = (
+            page.get_by_role("form", name="Ticked jobs"),
+            page.get_by_label("All rows shown"),
+        )
         assert bar.is_hidden()
         assert page.locator("#kinds-known option").get_attribute("value") == "mail"
         page.get_by_label("Tick i2").check()
@@ -337,7 +377,9 @@ def test_ticked_rows(page: Any, newest: Server, queue: Queue) -> None:
         bar.get_by_label("Type t to confirm").fill("t")
         jobs.cancel("i4")
         bar.get_by_role("button", name="Cancel them").click()
-        page.get_by_role("status").get_by_text("1 of 2 were cancelled. 1 was not there any more").wait_for()
+        page.get_by_role("status").get_by_text(
+            "1 of 2 were cancelled. 1 was not there any more"
+        ).wait_for()
         assert jobs.counts().waiting == 4
 
 

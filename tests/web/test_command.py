@@ -22,7 +22,8 @@ SAME = {"sec-fetch-site": "same-origin"}
 
 @contextmanager
 def serving(url: str, *options: str) -> Iterator[str]:
-    """Run the program and yield the address that it prints. It ends properly by Ctrl-C and prints its actions."""
+    """Run the program and yield the address that it prints. It ends properly by Ctrl-C and prints
+    its actions."""
     with started("web", "--port", "0", *options, url=url, stdout=PIPE, stderr=PIPE) as running:
         yield running.stdout.readline().decode().strip()
         running.send_signal(signal.SIGINT)
@@ -42,12 +43,16 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 @pytest.mark.slow
 def test_redacted(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function in the working directory redacts. A missing function is reported before the program serves."""
+    """A function in the working directory redacts. A missing function is reported before the
+    program serves."""
     (tmp_path / "app.py").write_text("def redact(what, text, job): return f'<{what} withheld>'")
     monkeypatch.chdir(tmp_path)
     with Queue("q", url=newest.url) as queue:
         queue.enqueue(b"secret", id="a")
-    with serving(newest.url, "--redact", "app:redact", "--read-only") as address, httpx.Client() as browser:
+    with (
+        serving(newest.url, "--redact", "app:redact", "--read-only") as address,
+        httpx.Client() as browser,
+    ):
         root = browser.get(address, follow_redirects=True).url.copy_with(query=None)
         shown = browser.get(f"{root}job", params={"queue": "q", "id": "a"})
         assert shown.status_code == 200
@@ -60,7 +65,8 @@ def test_redacted(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_token_lets_browsers_in(newest: Server, queue: Queue) -> None:
-    """The token works repeatedly. Without it a browser sees nothing, nor under another name of this host."""
+    """The token works repeatedly. Without it a browser sees nothing, nor under another name of this
+    host."""
     with serving(newest.url) as address, httpx.Client() as browser, httpx.Client() as other:
         root = address.partition("?")[0]
         assert other.get(root).status_code == 403
@@ -84,21 +90,29 @@ def test_the_token_lets_browsers_in(newest: Server, queue: Queue) -> None:
 
 
 def test_read_only(newest: Server, queue: Queue) -> None:
-    with serving(newest.url, "--read-only") as address, httpx.Client(follow_redirects=True) as browser:
+    with (
+        serving(newest.url, "--read-only") as address,
+        httpx.Client(follow_redirects=True) as browser,
+    ):
         root = address.partition("?")[0]
         assert browser.get(address).status_code == 200
         assert browser.post(f"{root}do/pause", data={"queue": "q"}, headers=SAME).status_code == 403
     assert not queue.admin.paused()
 
 
-def test_refusals(newest: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_refusals(
+    newest: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A foreign address, a port in use and a missing server give one line and exit code 2."""
     for name in ("HEADRACE_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for arguments, word in (
-            (["--host", "0.0.0.0", "--url", newest.url], "--host 0.0.0.0: only this machine is served"),
+            (
+                ["--host", "0.0.0.0", "--url", newest.url],
+                "--host 0.0.0.0: only this machine is served",
+            ),
             (["--port", port, "--url", newest.url], f"--port {port}: "),
             ([], "no server named"),
         ):

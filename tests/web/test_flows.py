@@ -1,4 +1,5 @@
-"""Flows are drawn in the order that their workers declare, and their runs are found by state, stage and id."""
+"""Flows are drawn in the order that their workers declare, and their runs are found by state, stage
+and id."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from tests.web.conftest import text
 
 @pytest.fixture
 def shop(newest: Server) -> Iterator[Flow]:
-    """Make a flow whose orders fan out to items and are billed. `bad` fails, and `waits` has not begun."""
+    """Make a flow whose orders fan out to items and are billed. `bad` fails, and `waits` has not
+    begun."""
     flow, worker = Flow("shop", url=newest.url), Worker(url=newest.url)
 
     @flow.stage("order", next="bill", children="item", retry=Retry(attempts=1))
@@ -35,7 +37,10 @@ def shop(newest: Server) -> Iterator[Flow]:
     for name in ("good", "bad", "a*b"):
         flow.start(b"x", id=name)
     with worker:
-        until(lambda: flow.counts()["bill"].completed == 2 and flow.counts()["order"].dead == 1, "the ends of all runs")
+        until(
+            lambda: flow.counts()["bill"].completed == 2 and flow.counts()["order"].dead == 1,
+            "the ends of all runs",
+        )
     flow.start(b"x", id="waits")
     yield flow
     flow.close()
@@ -43,7 +48,9 @@ def shop(newest: Server) -> Iterator[Flow]:
 
 def found(site: Any, **only: str) -> list[str]:
     """Return the runs on the page of the flow."""
-    return sorted(re.findall(r"run\?flow=shop&amp;id=([^\"]+)", site.get("flow", name="shop", **only).text))
+    return sorted(
+        re.findall(r"run\?flow=shop&amp;id=([^\"]+)", site.get("flow", name="shop", **only).text)
+    )
 
 
 def test_the_graph(site: Any, shop: Flow) -> None:
@@ -76,7 +83,8 @@ def test_runs_by_state_stage_and_id(site: Any, shop: Flow) -> None:
 def test_a_run_with_its_children(site: Any, shop: Flow) -> None:
     shown = site().get("run", flow="shop", id="good")
     assert "2 completed." in text(shown)
-    assert shown.text.count("run?flow=shop&amp;id=good%2F1%2F0") == 2  # in the graph, and in the table
+    # in the graph, and in the table
+    assert shown.text.count("run?flow=shop&amp;id=good%2F1%2F0") == 2
     assert "job?queue" not in shown.text  # no queue has these jobs
     assert "not reached" not in text(shown)
     assert "<b>item 1" in text(shown)
@@ -85,8 +93,8 @@ def test_a_run_with_its_children(site: Any, shop: Flow) -> None:
 
 
 def test_the_graph_of_one_run(site: Any, shop: Flow, newest: Server) -> None:
-    """Each stage has its state in this run alone, a link to its job, and its duration. Folded children have a
-    number.
+    """Each stage has its state in this run alone, a link to its job, and its duration. Folded
+    children have a number.
     """
     assert "order failed" in text(site().get("run", flow="shop", id="bad"))
     assert "bill not reached" in text(site().get("run", flow="shop", id="bad"))
@@ -98,13 +106,18 @@ def test_the_graph_of_one_run(site: Any, shop: Flow, newest: Server) -> None:
     for lease in leases[:50]:
         shop.complete(lease, b"done")
     shown = text(site().get("run", flow="shop", id="waits"))
-    assert re.search(r"order blocked · [\d.]+ (ms|s) .*item 50 completed · 10 running 10 waiting · 50 going on", shown)
+    assert re.search(
+        r"order blocked · [\d.]+ (ms|s) .*item 50 completed · 10 running 10 waiting · 50 going on",
+        shown,
+    )
     assert "70 go on, 50 completed." in shown
     assert "70 are shown." in shown
     page = site().get("run", flow="shop", id="waits").text
     assert page.count("job?queue=shop%2Fitem") == 3 + 20
     shown = text(site().get("run", flow="shop", id="waits/1/c0"))
-    assert re.search(r"order not reached bill not reached item completed · [\d.]+ (ms|s|min) ", shown)
+    assert re.search(
+        r"order not reached bill not reached item completed · [\d.]+ (ms|s|min) ", shown
+    )
 
 
 def test_a_run_that_has_failed_says_why(site: Any, shop: Flow, newest: Server) -> None:
@@ -114,7 +127,9 @@ def test_a_run_that_has_failed_says_why(site: Any, shop: Flow, newest: Server) -
     (waits,) = leased_in(newest, "order")
     shop.complete(waits, FanOut([NewJob(b"x", "c")]))
     assert shop.cancel("waits")
-    assert "Why it was cancelled its parent was cancelled" in text(site().get("run", flow="shop", id="waits/1/c"))
+    assert "Why it was cancelled its parent was cancelled" in text(
+        site().get("run", flow="shop", id="waits/1/c")
+    )
     assert "Why" not in text(site().get("run", flow="shop", id="waits"))
     hidden = site(redact=lambda what, shown, job: f"[{what} of {job.id}]")
     assert "Why it has failed [reason of bad]" in text(hidden.get("run", flow="shop", id="bad"))

@@ -1,4 +1,5 @@
-"""`static/live.js` in a real Chromium on small pages. The tests cover updates, copying and charts."""
+"""`static/live.js` in a real Chromium on small pages. The tests cover updates, copying and
+charts."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ FRAME = """<!doctype html><html lang="en"><head><title>t</title><link rel="style
 <script src="static/live.js" defer></script></head><body><p id="late" class="late" role="alert" hidden></p>
 <span class="live" id="live"></span><main id="content" data-live>{}</main>
 <footer><time id="time" data-live datetime="2026-01-02T03:04:{:02}Z"></time></footer></body></html>"""
-LINES = [{"name": "in", "values": ["1/s", "2/s", "3/s"]}, {"name": "done", "values": ["0/s", "1/s", "9/s"]}]
+LINES = [
+    {"name": "in", "values": ["1/s", "2/s", "3/s"]},
+    {"name": "done", "values": ["0/s", "1/s", "9/s"]},
+]
 CHART = {"labels": ["12:00", "12:01", "12:02"], "places": [0, 50, 100], "lines": LINES}
 
 
@@ -33,8 +37,12 @@ class Shown:
     def _answer(self, route: Any) -> None:
         name = route.request.url.removeprefix(ROOT)
         if name.startswith("static/"):
-            kind = {"js": "text/javascript; charset=utf-8", "css": "text/css"}[name.rpartition(".")[2]]
-            route.fulfill(body=(STATIC / name.removeprefix("static/")).read_text(), content_type=kind)
+            kind = {"js": "text/javascript; charset=utf-8", "css": "text/css"}[
+                name.rpartition(".")[2]
+            ]
+            route.fulfill(
+                body=(STATIC / name.removeprefix("static/")).read_text(), content_type=kind
+            )
         else:
             self.reads += 1
             route.fulfill(body=FRAME.format(self.html, self.reads), content_type="text/html")
@@ -49,14 +57,18 @@ class Shown:
         self.html = html
         wanted = f"2026-01-02T03:04:{self.reads + 1:02}Z"
         self.page.clock.fast_forward(2000)
-        self.page.wait_for_function("at => document.getElementById('time').dateTime >= at", arg=wanted)
+        self.page.wait_for_function(
+            "at => document.getElementById('time').dateTime >= at", arg=wanted
+        )
         assert self.page.locator("#late").is_hidden(), self.page.locator("#late").inner_text()
 
 
 @pytest.fixture
 def shown() -> Iterator[Shown]:
     with chromium() as browser:
-        context = browser.new_context(viewport={"width": 900, "height": 500}, permissions=["clipboard-write"])
+        context = browser.new_context(
+            viewport={"width": 900, "height": 500}, permissions=["clipboard-write"]
+        )
         page = context.new_page()
         failed: list[str] = []
         page.on("pageerror", lambda error: failed.append(str(error)))
@@ -80,7 +92,8 @@ def opened(page: Any) -> list[str]:
 
 
 def test_an_opened_payload_stays_open_with_its_job(shown: Shown) -> None:
-    """It stays open wherever its row goes. When the job has gone, its row is struck out until it is closed."""
+    """It stays open wherever its row goes. When the job has gone, its row is struck out until it is
+    closed."""
     page = shown.first(table("a", "b", "c", extra="1 s"))
     page.locator("tr", has_text="b").locator("summary").click()
     shown.now(table("new", "a", "b", "c", extra="3 s"))
@@ -99,7 +112,8 @@ def test_an_opened_payload_stays_open_with_its_job(shown: Shown) -> None:
 
 
 def test_what_is_typed_stays(shown: Shown) -> None:
-    """The text and the focus stay although the page around changes, even if the form has gone meanwhile."""
+    """The text and the focus stay although the page around changes, even if the form has gone
+    meanwhile."""
     form = '<form action="do/x"><input type="hidden" name="n" value="{}"><textarea name="t">old</textarea></form>'
     page = shown.first(f"<p>1</p>{form.format(1)}")
     page.locator("textarea").fill("typed by hand")
@@ -117,7 +131,9 @@ def test_what_is_typed_stays(shown: Shown) -> None:
 def test_a_form_that_nobody_uses_follows(shown: Shown) -> None:
     page = shown.first('<form action="do/pause"><button>Pause</button></form>')
     shown.now('<form action="do/resume"><button>Resume</button></form>')
-    assert page.locator("form").evaluate_all("all => all.map(one => one.getAttribute('action'))") == ["do/resume"]
+    assert page.locator("form").evaluate_all(
+        "all => all.map(one => one.getAttribute('action'))"
+    ) == ["do/resume"]
     assert page.get_by_role("button").all_inner_texts() == ["Resume"]
 
 
@@ -165,7 +181,9 @@ def test_hidden_pages_pause(shown: Shown) -> None:
     mark = page.locator("#live")
     assert mark.inner_text() == "Live"
     hide = "document.dispatchEvent(new Event('visibilitychange'))"
-    page.evaluate(f"Object.defineProperty(document, 'hidden', {{value: true, configurable: true}}); {hide}")
+    page.evaluate(
+        f"Object.defineProperty(document, 'hidden', {{value: true, configurable: true}}); {hide}"
+    )
     assert mark.inner_text() == "Paused"
     reads = shown.reads
     page.clock.fast_forward(60_000)
@@ -178,7 +196,9 @@ def test_hidden_pages_pause(shown: Shown) -> None:
 
 def test_copying(shown: Shown) -> None:
     """The whole text is copied, also after an update. Without a clipboard there is no button."""
-    button = '<button type="button" data-copy="{0}" hidden>Copy</button><pre id="{0}">text of {0}</pre>'
+    button = (
+        '<button type="button" data-copy="{0}" hidden>Copy</button><pre id="{0}">text of {0}</pre>'
+    )
     page = shown.first(button.format("one"))
     written = "navigator.clipboard.writeText = text => { window.written = text }"
     page.evaluate(written)

@@ -1,4 +1,5 @@
-"""The pages below a prefix of an application of each framework. Every link, form and file leads to its place."""
+"""The pages below a prefix of an application of each framework. Every link, form and file leads to
+its place."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def fastapi(pages: Any) -> Any:
 
 def litestar(pages: Any) -> Any:
     framework = importlib.import_module("litestar")
-    return framework.Litestar([framework.asgi("/admin/queues", is_mount=True, copy_scope=True)(pages)])
+    return framework.Litestar(
+        [framework.asgi("/admin/queues", is_mount=True, copy_scope=True)(pages)]
+    )
 
 
 def flask(pages: Any) -> Any:
@@ -48,12 +51,16 @@ def flask(pages: Any) -> Any:
 
 def flask_with(application: Any, pages: Any) -> Any:
     dispatcher: Any = importlib.import_module("werkzeug.middleware.dispatcher")
-    application.wsgi_app = dispatcher.DispatcherMiddleware(application.wsgi_app, {"/admin/queues": pages})
+    application.wsgi_app = dispatcher.DispatcherMiddleware(
+        application.wsgi_app, {"/admin/queues": pages}
+    )
     return application
 
 
 @pytest.fixture
-def ask(site: Any, made: Callable[[Any], Any], request: pytest.FixtureRequest) -> Callable[..., httpx.Response]:
+def ask(
+    site: Any, made: Callable[[Any], Any], request: pytest.FixtureRequest
+) -> Callable[..., httpx.Response]:
     """Ask the application that the parameter makes."""
     make: Make = request.param
     pytest.importorskip(make.__name__, reason=f"{make.__name__} is not installed")
@@ -64,11 +71,14 @@ def ask(site: Any, made: Callable[[Any], Any], request: pytest.FixtureRequest) -
         one.client.aclose = one.client.close
     else:
         one.mount(make(one.pages))
-    return lambda path, form=None: one.client.request("GET" if form is None else "POST", path, data=form, headers=SAME)
+    return lambda path, form=None: one.client.request(
+        "GET" if form is None else "POST", path, data=form, headers=SAME
+    )
 
 
 def leads_on(ask: Callable[..., httpx.Response], shown: httpx.Response) -> set[str]:
-    """Follow all links of a page and return them. Its files are of this version and cached for ever."""
+    """Follow all links of a page and return them. Its files are of this version and cached for
+    ever."""
     links = {unescape(link) for link in re.findall(r'(?:href|src)="([^"#]+)"', shown.text)}
     for link in links:
         answer = ask(str(shown.url.join(link)))
@@ -78,7 +88,9 @@ def leads_on(ask: Callable[..., httpx.Response], shown: httpx.Response) -> set[s
     return links
 
 
-@pytest.mark.parametrize("ask", [starlette, fastapi, litestar, flask], indirect=True, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "ask", [starlette, fastapi, litestar, flask], indirect=True, ids=lambda make: make.__name__
+)
 def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     queue.enqueue(b"x", id="a b")
     shown = ask("/admin/queues/")
@@ -112,7 +124,9 @@ def made() -> Iterator[Callable[[Any], Any]]:
         yield lambda one: stack.enter_context(closing(one))
 
 
-def asked(application: Any, path: str, body: bytes = b"", length: str | None = None) -> tuple[str, bytes]:
+def asked(
+    application: Any, path: str, body: bytes = b"", length: str | None = None
+) -> tuple[str, bytes]:
     """Ask a WSGI application as a server does."""
     said: list[str] = []
     environ = {
@@ -126,7 +140,8 @@ def asked(application: Any, path: str, body: bytes = b"", length: str | None = N
 
 
 def test_under_wsgi(newest: Server, queue: Queue, made: Callable[[Any], Any]) -> None:
-    """Bodies are bounded, and an invalid length counts as zero. The access rule gets the environment."""
+    """Bodies are bounded, and an invalid length counts as zero. The access rule gets the
+    environment."""
     queue.enqueue(b"x")
     seen: list[Any] = []
 
@@ -146,7 +161,9 @@ def test_under_wsgi(newest: Server, queue: Queue, made: Callable[[Any], Any]) ->
     assert asked(site, "/\xe9t\xe9")[0] == "404 Not Found"
 
 
-def test_a_fork_has_an_event_loop_of_its_own(newest: Server, queue: Queue, made: Callable[[Any], Any]) -> None:
+def test_a_fork_has_an_event_loop_of_its_own(
+    newest: Server, queue: Queue, made: Callable[[Any], Any]
+) -> None:
     """This happens below gunicorn --preload, even if the parent has served a page before."""
     queue.enqueue(b"x")
     site = made(wsgi(app(newest.url)))

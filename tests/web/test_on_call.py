@@ -59,7 +59,8 @@ def charge(customer: str) -> bytes:
 
 
 def work(server: Server, *queues: Any, **options: Any) -> Worker:
-    """Run a worker whose jobs take as long as their payload says, or fail if it names a customer."""
+    """Run a worker whose jobs take as long as their payload says, or fail if it names a
+    customer."""
     worker = Worker(url=server.url)
 
     def handle(job: Job) -> bytes:
@@ -79,8 +80,8 @@ def row(page: Any, region: str, text: str) -> Any:
 
 
 def test_why_did_this_job_die(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """The way is the overview, the dead letters and the newest of their group. It has the reason, its place,
-    attempts and workers.
+    """The way is the overview, the dead letters and the newest of their group. It has the reason,
+    its place, attempts and workers.
     """
     kept: dict[str, Any] = {"history": 100, "tracebacks": True}
     queue = open_queue("payments", **kept)
@@ -88,7 +89,9 @@ def test_why_did_this_job_die(newest: Server, on_call: Any, open_queue: Callable
         queue.enqueue("customer 17", id="pay-17", headers={"kind": "card"})
         until(lambda: queue.counts().dead == 1)
     with Asked(on_call) as page:
-        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Dead letters").click()
+        page.get_by_role("navigation", name="Pages").get_by_role(
+            "link", name="Dead letters"
+        ).click()
         group = row(page, "Dead letters by reason and kind", "no card of customer")
         assert "card" in group.inner_text()
         group.get_by_role("link", name="pay-17").click()
@@ -102,7 +105,8 @@ def test_why_did_this_job_die(newest: Server, on_call: Any, open_queue: Callable
 
 
 def test_what_is_slow(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """The way is the overview, the queue and the kinds. It shows the slowest kind and the times of its latest jobs."""
+    """The way is the overview, the queue and the kinds. It shows the slowest kind and the times of
+    its latest jobs."""
     queue = open_queue("images", history=100)
     with work(newest, queue):
         for kind, seconds in (("thumbnail", "0.001"), ("film", "0.5")):
@@ -143,8 +147,8 @@ def test_which_tenant_floods(newest: Server, on_call: Any, open_queue: Callable[
 
 
 def test_is_anything_stuck(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """The overview has the queues that need attention with the reason. A link leads to waiting jobs, and a click
-    resumes them.
+    """The overview has the queues that need attention with the reason. A link leads to waiting
+    jobs, and a click resumes them.
     """
     alone, paused, fine = open_queue("alone"), open_queue("paused"), open_queue("fine")
     alone.enqueue("0", id="first")
@@ -168,8 +172,11 @@ def test_is_anything_stuck(newest: Server, on_call: Any, open_queue: Callable[..
         attention.get_by_role("link", name="paused").first.wait_for(state="detached")
 
 
-def test_what_happened_last_night(newest: Server, on_call: Any, open_queue: Callable[..., Any]) -> None:
-    """The queue's chart of twelve hours and its table have the values of each moment. Dead letters have times."""
+def test_what_happened_last_night(
+    newest: Server, on_call: Any, open_queue: Callable[..., Any]
+) -> None:
+    """The queue's chart of twelve hours and its table have the values of each moment. Dead letters
+    have times."""
     queue = open_queue("orders", trends=True, history=100)
     queue.enqueue("customer 3", id="order-3")
     queue.lease().dead_letter("the stock is empty")
@@ -186,7 +193,9 @@ def test_what_happened_last_night(newest: Server, on_call: Any, open_queue: Call
         page.get_by_role("link", name="All charts").click()
         page.locator("figure", has_text="Oldest waiting").wait_for()
         assert page.locator("main tbody tr").count() >= 10
-        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Dead letters").click()
+        page.get_by_role("navigation", name="Pages").get_by_role(
+            "link", name="Dead letters"
+        ).click()
         died = row(page, "Dead letters by reason and kind", "the stock is empty")
         assert died.locator("td[data-label='Last day']").inner_text() == "1"
         assert died.locator("time").first.get_attribute("title")

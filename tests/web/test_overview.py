@@ -1,4 +1,5 @@
-"""The overview shows at a glance whether all is well, with a link for each fact, in the order that is asked for."""
+"""The overview shows at a glance whether all is well, with a link for each fact, in the order that
+is asked for."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def rows(site: Any, **query: str) -> list[str]:
 
 @pytest.fixture
 def three(newest: Server) -> None:
-    """Make queues that differ in every column. `a` has dead letters, `b` has jobs, and `c` has a leased one."""
+    """Make queues that differ in every column. `a` has dead letters, `b` has jobs, and `c` has a
+    leased one."""
     for name, number, leased in (("a", 2, 2), ("b", 5, 0), ("c", 1, 1)):
         with Queue(name, url=newest.url) as queue:
             queue.enqueue_many([b"x"] * number)
@@ -69,7 +71,10 @@ def test_the_address_keeps_the_order(site: Any, three: None) -> None:
 def test_each_fact_has_its_link(site: Any, three: None) -> None:
     shown = site().get().text
     assert '<a href="dead?name=a">a</a></strong> 2 new dead letters in the last hour' in shown
-    assert '<a href="queue?name=b&amp;state=waiting">b</a></strong> 5 jobs wait, and no worker is alive' in shown
+    assert (
+        '<a href="queue?name=b&amp;state=waiting">b</a></strong> 5 jobs wait, and no worker is alive'
+        in shown
+    )
 
 
 def test_a_sound_server_needs_nothing(site: Any, queue: Queue) -> None:
@@ -92,7 +97,14 @@ def test_only_what_one_may_see(site: Any, three: None) -> None:
 def test_a_server_that_refuses_info(site: Any, three: None, newest: Server) -> None:
     """Everything else is shown, without a message."""
     with newest.client() as client:
-        client.acl_setuser("viewer", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-info"])
+        client.acl_setuser(
+            "viewer",
+            enabled=True,
+            nopass=True,
+            keys=["*"],
+            channels=["*"],
+            commands=["+@all", "-info"],
+        )
         shown = site(url=f"unix://viewer:x@{newest.path}").get()
         client.acl_deluser("viewer")
     assert shown.status_code == 200
@@ -144,12 +156,19 @@ def test_memory(used: float, most: int, expected: str) -> None:
 
 
 def test_tenants(site: Any, newest: Server) -> None:
-    """Each fair or limited queue has its busiest values. Hostile names stay text. Other queues are left out."""
+    """Each fair or limited queue has its busiest values. Hostile names stay text. Other queues are
+    left out."""
     one = site()
     assert "No queue shares its workers" in text(one.get("tenants"))
     limits = [Limit(2, key="tenant"), Limit(9)]
     with Queue("f", url=newest.url, fair="tenant", weights={"<b>acme": 2.5}, limits=limits) as fair:
-        fair.enqueue_many([NewJob(b"x", headers={"tenant": name}) for name in ("<b>acme", "ada") for _ in range(3)])
+        fair.enqueue_many(
+            [
+                NewJob(b"x", headers={"tenant": name})
+                for name in ("<b>acme", "ada")
+                for _ in range(3)
+            ]
+        )
         assert len(fair.lease_many(6)) == 4
     with Queue("plain", url=newest.url) as plain:
         plain.enqueue(b"x")
@@ -157,7 +176,14 @@ def test_tenants(site: Any, newest: Server) -> None:
     until(lambda: "f" in text(one.get("tenants")))
     shown = one.get("tenants")
     assert "<b>acme" not in shown.text
-    for words in ("At most in all 9 (4 run)", "At most for each tenant 2", "<b>acme", "2.5 2 of 2 at its limit 1"):
+    for words in (
+        "At most in all 9 (4 run)",
+        "At most for each tenant 2",
+        "<b>acme",
+        "2.5 2 of 2 at its limit 1",
+    ):
         assert words in text(shown)
     assert "plain" not in shown.text
-    assert "f" not in re.findall(r'name=(\w+)"', site(access=lambda _: {"plain": "read"}).get("tenants").text)
+    assert "f" not in re.findall(
+        r'name=(\w+)"', site(access=lambda _: {"plain": "read"}).get("tenants").text
+    )

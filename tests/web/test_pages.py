@@ -28,7 +28,17 @@ from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run, write_trends
 from tests.web.conftest import ORIGIN, text
 
-PLAIN = ["", "workers", "schedules", "dead", "flows", "tenants", "find?id=x", "queue?name=q", "job?queue=q&id=a"]
+PLAIN = [
+    "",
+    "workers",
+    "schedules",
+    "dead",
+    "flows",
+    "tenants",
+    "find?id=x",
+    "queue?name=q",
+    "job?queue=q&id=a",
+]
 HOSTILE = [
     b"<script>alert(1)</script>",
     b"\"'><img src=x onerror=alert(1)>",
@@ -115,13 +125,16 @@ def test_declared_options_are_in_words(site: Any, newest: Server) -> None:
         declared.lease()
     page = text(site().get("queue", name="r"))
     assert [
-        words for words in ("rate 5 a second for each tenant", "history 100", "history ttl 7 d") if words not in page
+        words
+        for words in ("rate 5 a second for each tenant", "history 100", "history ttl 7 d")
+        if words not in page
     ] == []
     assert "Rate(" not in page
 
 
 def test_trends(site: Any, queue: Queue, newest: Server) -> None:
-    """Charts have their figures in words and are broken where nothing was recorded. A table shows the same."""
+    """Charts have their figures in words and are broken where nothing was recorded. A table shows
+    the same."""
     one = site()
     assert "None are kept" in text(one.get("trends", name="q"))
     with Queue("t", url=newest.url, trends=True) as declared:
@@ -156,7 +169,12 @@ def test_every_state_has_its_tab(site: Any, queue: Queue) -> None:
             lease.dead_letter("why")
     queue.enqueue(b"x", id="waits")
     one = site()
-    for state, name in {"waiting": "waits", "running": "leased", "delayed": "late", "dead": "dead"}.items():
+    for state, name in {
+        "waiting": "waits",
+        "running": "leased",
+        "delayed": "late",
+        "dead": "dead",
+    }.items():
         shown = one.get("queue", name="q", state=state)
         assert f">{name}</a>" in shown.text
         assert f"{state.capitalize()} 1" in text(shown)
@@ -164,7 +182,8 @@ def test_every_state_has_its_tab(site: Any, queue: Queue) -> None:
 
 
 def test_one_word_for_later(site: Any, queue: Queue, newest: Server) -> None:
-    """Delayed jobs have a due time, and blocked jobs wait for something. Together they are called later."""
+    """Delayed jobs have a due time, and blocked jobs wait for something. Together they are called
+    later."""
     queue.enqueue_many([NewJob(b"x", delay=LONG)] * 3)
     waiting_run(queue, "run")
     one = site()
@@ -182,7 +201,9 @@ def test_a_column_that_would_say_nothing_is_left_out(site: Any, queue: Queue) ->
     queue.enqueue(b"x", id="b", headers={"kind": "mail"})
     lease = queue.lease()
     heads = r'<th scope="col"[^>]*>([A-Z][\w, ]*)</th>'
-    listed = re.compile(r'<caption class="hidden">(?:running|waiting|dead) jobs.*?</thead>', re.DOTALL)
+    listed = re.compile(
+        r'<caption class="hidden">(?:running|waiting|dead) jobs.*?</thead>', re.DOTALL
+    )
 
     def columns(state: str) -> list[str]:
         found = listed.search(site().get("queue", name="q", state=state).text)
@@ -196,7 +217,10 @@ def test_a_column_that_would_say_nothing_is_left_out(site: Any, queue: Queue) ->
 
 def test_a_holder_is_named_in_full(site: Any, newest: Server) -> None:
     """The page of its job has room for the name."""
-    worker, ended = Worker(url=newest.url, name="a-machine-with-a-long-name.example.org-1234"), threading.Event()
+    worker, ended = (
+        Worker(url=newest.url, name="a-machine-with-a-long-name.example.org-1234"),
+        threading.Event(),
+    )
     worker.handler("q")(lambda _: ended.wait(60) and None)
     with Queue("q", url=newest.url) as queue, worker:
         queue.enqueue(b"x", id="a")
@@ -227,11 +251,23 @@ def test_a_moment_that_no_calendar_has(site: Any, queue: Queue, newest: Server) 
 
 def test_a_leased_job(site: Any, queue: Queue) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
-    queue.enqueue(b'{"a": 1}', id="a/b c", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01", "h": "v"})
+    queue.enqueue(
+        b'{"a": 1}',
+        id="a/b c",
+        headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01", "h": "v"},
+    )
     lease = queue.lease()
     shown = site(trace_url="https://traces.test/{trace_id}").get("job", queue="q", id="a/b c")
     assert f'href="https://traces.test/{trace}"' in shown.text
-    words = ("running a/b c", lease.worker, f"Token {lease.token}", "Until in", "Timeline", "json, 8 bytes", "h v")
+    words = (
+        "running a/b c",
+        lease.worker,
+        f"Token {lease.token}",
+        "Until in",
+        "Timeline",
+        "json, 8 bytes",
+        "h v",
+    )
     for one in words:
         assert one in text(shown)
 
@@ -250,14 +286,17 @@ def test_a_run(site: Any, queue: Queue) -> None:
         "approved waiting attempt 1 ≥",
     ):
         assert part in words, part
-    hidden = site(redact=lambda what, text, job: "*" if what in {"step charge", "progress"} else text)
+    hidden = site(
+        redact=lambda what, text, job: "*" if what in {"step charge", "progress"} else text
+    )
     words = text(hidden.get("job", queue="q", id="a"))
     assert "paid" not in words
     assert "page 12" not in words
 
 
 def test_a_failure_that_was_overcome_is_below_and_in_the_past(site: Any, newest: Server) -> None:
-    """The page of a waiting run leads with its signal, the page of a retried job with the reason."""
+    """The page of a waiting run leads with its signal, the page of a retried job with the
+    reason."""
     with newest.queue("q", tracebacks=True, history=10) as queue:
         queue.enqueue(b"x", id="a")
         lease = queue.lease()
@@ -276,7 +315,9 @@ def test_a_failure_that_was_overcome_is_below_and_in_the_past(site: Any, newest:
         assert "Why its last attempt failed" not in words
         assert "<details open" not in shown.text
         assert words.index("Waits for the signal go") < words.index("Timeline")
-        assert words.index("Timeline") < words.index("An earlier delivery failed, and the run went on it was full")
+        assert words.index("Timeline") < words.index(
+            "An earlier delivery failed, and the run went on it was full"
+        )
         assert "it was full" not in text(site().get("queue", name="q", state="blocked"))
         assert queue.signal("a", "go", by="ada") == "woke"
         lease = queue.lease()
@@ -315,7 +356,8 @@ def test_a_result(site: Any, queue: Queue) -> None:
 
 
 def test_an_end(site: Any, newest: Server) -> None:
-    """The page of a job that has left has how, when and by which worker it ended. It offers no action."""
+    """The page of a job that has left has how, when and by which worker it ended. It offers no
+    action."""
     with Queue("q", url=newest.url, history=10) as queue:
         queue.enqueue(b"payload", id="a", headers={"kind": "mail"})
         lease = queue.lease()
@@ -325,7 +367,8 @@ def test_an_end(site: Any, newest: Server) -> None:
         queue.enqueue(b"x", id="b")
         queue.lease().dead_letter("why")
     shown = site(access=lambda _: "read").get("job", queue="q", id="a")
-    assert len(re.findall(r'<rect x="[\d.]+%" width="[\d.]+%"', shown.text)) == 3  # the wait, and two attempts
+    # the wait, and two attempts
+    assert len(re.findall(r'<rect x="[\d.]+%" width="[\d.]+%"', shown.text)) == 3
     for words in (
         "completed a",
         "Attempt 1 failed",
@@ -372,7 +415,9 @@ def test_a_list_is_filtered_and_sorted_by_its_address(site: Any, newest: Server)
         found, answer = list[str](), one.get(path, **chosen)
         while True:
             assert answer.status_code == 200, text(answer)
-            found += re.findall(r'<th scope="row" class="name"><a href="job\?[^"]*">(i\d+)</a>', answer.text)
+            found += re.findall(
+                r'<th scope="row" class="name"><a href="job\?[^"]*">(i\d+)</a>', answer.text
+            )
             following = re.search(r'href="([^"]+)" rel="next"', answer.text)
             if following is None:
                 return found
@@ -385,14 +430,25 @@ def test_a_list_is_filtered_and_sorted_by_its_address(site: Any, newest: Server)
     assert listed("queue", **dead, order="oldest", kind="k1", since="1h") == everything[1::2]
     assert listed("queue", **dead, kind="k0", header="tenant=t0") == everything[::6][::-1]
     assert listed("queue", **dead, reason="pipe i07", payload='"order": 7') == ["i07"]
-    assert listed("queue", **dead, until="1h") == listed("queue", **dead, since="2999-01-01T00:00") == []
+    assert (
+        listed("queue", **dead, until="1h")
+        == listed("queue", **dead, since="2999-01-01T00:00")
+        == []
+    )
     shown = one.get("queue", **dead, kind="k1", header="tenant=t0", since="1h")
-    for field in ('name="kind" value="k1"', 'name="header" value="tenant=t0"', 'name="since" value="1h"'):
+    for field in (
+        'name="kind" value="k1"',
+        'name="header" value="tenant=t0"',
+        'name="since" value="1h"',
+    ):
         assert field in shown.text
     assert "10 of 60 jobs that were looked at match." in text(shown)
     assert "pipe i03 " in text(shown)
     assert "k1 30 30 (100%)" in text(shown)
-    for wrong, words in (({"since": "soon"}, "give a span such as"), ({"header": "x"}, "give name=value")):
+    for wrong, words in (
+        ({"since": "soon"}, "give a span such as"),
+        ({"header": "x"}, "give name=value"),
+    ):
         refused = one.get("queue", **dead, **wrong)
         assert (refused.status_code, words in text(refused)) == (400, True)
     assert one.get("queue", **dead, order="random").status_code == 400
@@ -417,20 +473,28 @@ def test_times_of_jobs_in_lists(site: Any, newest: Server) -> None:
 def test_a_death_is_explained(site: Any, newest: Server) -> None:
     """Its reason comes first, and each attempt has its bar, its error and its traceback."""
     with Queue("q", url=newest.url, history=10, tracebacks=True) as queue:
-        queue.enqueue(b"x", id="a", headers={"kind": "mail", "traceparent": "00-1", "tenant": "ada"})
+        queue.enqueue(
+            b"x", id="a", headers={"kind": "mail", "traceparent": "00-1", "tenant": "ada"}
+        )
         with pytest.raises(LookupError) as caught:
             raise LookupError("no such user")
         queue.lease().retry(reason=caught.value)
         queue.lease().dead_letter(caught.value)
     shown = text(site().get("job", queue="q", id="a"))
-    for words in ("Why it died LookupError: no such user", "Attempt 1 failed", "Attempt 2 died", "raise LookupError"):
+    for words in (
+        "Why it died LookupError: no such user",
+        "Attempt 1 failed",
+        "Attempt 2 died",
+        "raise LookupError",
+    ):
         assert words in shown, words
     assert re.search(r"Died \d+ s ago Ran for \d+ m?s Waited \d+ m?s Attempt 2", shown)
     assert "Headers kind mail tenant ada Internal headers (1) traceparent 00-1" in shown
 
 
 def test_attempts_that_nobody_recorded(site: Any, queue: Queue) -> None:
-    """A queue without a history knows only the last attempt. The page says so and draws no other."""
+    """A queue without a history knows only the last attempt. The page says so and draws no
+    other."""
     queue.enqueue(b"x", id="a")
     queue.lease().retry(reason="first")
     queue.lease().dead_letter("why")
@@ -448,7 +512,11 @@ def test_position_and_estimate(site: Any, newest: Server, shards: int) -> None:
         one = site()
         shown = text(one.get("job", queue="q", id="i2"))
         assert "Position 3 of 41" in shown
-        assert f"in shard {queue.find('i2').job.shard}" in shown if shards > 1 else "in shard" not in shown
+        assert (
+            f"in shard {queue.find('i2').job.shard}" in shown
+            if shards > 1
+            else "in shard" not in shown
+        )
         assert "not known no worker runs" in shown
         queue.lease()
         one.pages._inspector.forget()
@@ -458,13 +526,17 @@ def test_position_and_estimate(site: Any, newest: Server, shards: int) -> None:
             lease.complete()
         one.pages._inspector.forget()
         shown = text(one.get("job", queue="q", id="i20"))
-        assert re.search(r"Position 15 of 35 .*Its turn in \d+ (s|min) at the pace of the last minute", shown), shown
+        assert re.search(
+            r"Position 15 of 35 .*Its turn in \d+ (s|min) at the pace of the last minute", shown
+        ), shown
         queue.admin.pause()
         one.pages._inspector.forget()
         assert "not known the queue is paused" in text(one.get("job", queue="q", id="i20"))
 
 
-@pytest.mark.parametrize("name", [".", "..", " lead", "trail ", " ", "a+b", "a&b=c#d", "%2e", "ä/ö", "-"])
+@pytest.mark.parametrize(
+    "name", [".", "..", " lead", "trail ", " ", "a+b", "a&b=c#d", "%2e", "ä/ö", "-"]
+)
 def test_every_id_is_found(site: Any, queue: Queue, name: str) -> None:
     """The typed id is found, and its link leads to it."""
     queue.enqueue(b"x", id=name)
@@ -528,13 +600,20 @@ def test_schedules(site: Any, queue: Queue) -> None:
     shown = text(one.get("schedules"))
     assert "At 03:00 every day, Europe/Berlin" in shown
     assert "nightly q every 2 h paused" in shown
-    assert f'href="job?queue=q&amp;id={quote(job, safe="")}"' in one.get("schedule", queue="q", name="nightly").text
+    assert (
+        f'href="job?queue=q&amp;id={quote(job, safe="")}"'
+        in one.get("schedule", queue="q", name="nightly").text
+    )
     for fields in ({"queue": "q", "name": "none"}, {"queue": "none", "name": "daily"}):
         assert one.get("schedule", **fields).status_code == 404
-    assert "Run now" not in text(site(access=lambda _: "read").get("schedule", queue="q", name="daily"))
+    assert "Run now" not in text(
+        site(access=lambda _: "read").get("schedule", queue="q", name="daily")
+    )
 
 
-@pytest.mark.parametrize("name", ["nightly report", "17 of march", "a&b=c#d?e/f", '"it\'s" [<b>]', "räpört +%41"])
+@pytest.mark.parametrize(
+    "name", ["nightly report", "17 of march", "a&b=c#d?e/f", '"it\'s" [<b>]', "räpört +%41"]
+)
 def test_names_in_addresses(site: Any, queue: Queue, name: str) -> None:
     """Each link to a schedule or its job leads to a page whose form names it."""
     queue.admin.schedule(name, b"x", every=7200)
@@ -546,10 +625,21 @@ def test_names_in_addresses(site: Any, queue: Queue, name: str) -> None:
         for place in places:
             assert one.client.get(unescape(place)).status_code == 200, place
     shown = one.get("schedule", queue="q", name=name)
-    assert f'name="name" value="{escape(name)}"' in shown.text.replace("&#34;", "&quot;").replace("&#39;", "&#x27;")
+    assert f'name="name" value="{escape(name)}"' in shown.text.replace("&#34;", "&quot;").replace(
+        "&#39;", "&#x27;"
+    )
     assert "every 2 h" in text(shown)
     assert one.done("pause_schedule", queue="q", name=name)
-    assert one.done("schedule", queue="q", name=name, every="60", payload="y", missed="once", cron="", timezone="")
+    assert one.done(
+        "schedule",
+        queue="q",
+        name=name,
+        every="60",
+        payload="y",
+        missed="once",
+        cron="",
+        timezone="",
+    )
     assert [(every.name, every.every) for every in queue.admin.schedules()] == [(name, 60.0)]
 
 
@@ -588,7 +678,9 @@ def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:
     assert "i2 q" in opened
     assert "Redrive all" in opened
     assert "other" not in opened
-    assert "Redrive all" not in text(site(access=lambda _: "read").get("dead", group=reason_key("timeout after 1 s")))
+    assert "Redrive all" not in text(
+        site(access=lambda _: "read").get("dead", group=reason_key("timeout after 1 s"))
+    )
     hidden = site(access=lambda _: {"r": "read"})
     assert "i2" not in text(hidden.get("dead"))
     for query in ({"group": reason_key("timeout after 1 s")}, {"name": "q"}, {"group": "none"}):
@@ -607,7 +699,8 @@ def test_shares(site: Any, newest: Server) -> None:
 
 
 def test_slots(site: Any, newest: Server) -> None:
-    """The page shows slots of limits by other headers. The table of shares shows slots by the header of `fair`."""
+    """The page shows slots of limits by other headers. The table of shares shows slots by the
+    header of `fair`."""
     limits = [Limit(2, key="customer"), Limit(3, key="tenant")]
     with Queue[bytes]("f", url=newest.url, fair="tenant", limits=limits) as fair:
         jobs = [NewJob(b"x", headers={"tenant": f"t{n}", "customer": "<b>c"}) for n in range(4)]
@@ -681,7 +774,9 @@ def test_hostile_payloads_do_nothing(site: Any, queue: Queue, payload: bytes) ->
 def test_headers_of_every_answer(site: Any, queue: Queue) -> None:
     queue.enqueue(b"x", id="a")
     one = site()
-    answers = [one.get(path) for path in (*PLAIN, "static/style.css", "nowhere")] + [one.post("pause", queue="q")]
+    answers = [one.get(path) for path in (*PLAIN, "static/style.css", "nowhere")] + [
+        one.post("pause", queue="q")
+    ]
     for answer in answers:
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -710,15 +805,22 @@ def test_static_files(site: Any) -> None:
     assert f'src="static/{version}/live.js"' in one.get().text
     for name, kind in STATIC.items():
         answer = one.get(f"static/{version}/{name}")
-        assert (answer.content, answer.headers["content-type"].partition(";")[0]) == (found[name], kind)
+        assert (answer.content, answer.headers["content-type"].partition(";")[0]) == (
+            found[name],
+            kind,
+        )
         assert answer.headers["cache-control"] == "max-age=31536000, immutable"
         for other in (f"static/{name}", f"static/0123/{name}", f"static/{version}/x/{name}"):
             answer = one.get(other)
-            assert (answer.content, answer.headers["cache-control"]) == (found[name], "no-store"), other
+            assert (answer.content, answer.headers["cache-control"]) == (found[name], "no-store"), (
+                other
+            )
     assert one.get(f"static/{version}/nothing").status_code == 404
 
 
-def test_another_content_is_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_content_is_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version, found = static_files()
     for name, content in found.items():
         (tmp_path / "static").mkdir(exist_ok=True)
@@ -753,7 +855,14 @@ def test_a_server_that_is_away(site: Any) -> None:
 
 def test_what_is_not_there(site: Any, queue: Queue) -> None:
     one = site()
-    for path in ("nowhere", "static/../app.py", "static/nothing", "queue?name=none", "queue", "job?queue=q&id=none"):
+    for path in (
+        "nowhere",
+        "static/../app.py",
+        "static/nothing",
+        "queue?name=none",
+        "queue",
+        "job?queue=q&id=none",
+    ):
         assert one.get(path).status_code == 404, path
     assert one.get("queue?name=a%20b").status_code == 400
     queue.enqueue(b"x")
@@ -779,7 +888,8 @@ def test_a_client_of_yours(site: Any, newest: Server, runner: Any, queue: Queue)
 
 
 def test_values_of_tenants_are_redacted(site: Any, newest: Server) -> None:
-    """Values are redacted like the headers that they come from, because a value may be a person's address."""
+    """Values are redacted like the headers that they come from, because a value may be a person's
+    address."""
 
     def redact(what: str, text: str, job: Job[Any]) -> str:
         assert job.headers == {what.removeprefix("header "): text} or what == "payload"

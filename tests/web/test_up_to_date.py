@@ -1,6 +1,8 @@
-"""Pages that can't be read. A bar shows since when and why, the figures are grey, and the page recovers by itself.
+"""Pages that can't be read. A bar shows since when and why, the figures are grey, and the page
+recovers by itself.
 
-The server is frozen, killed, and started empty; the program is stopped and ended; the network is cut.
+The server is frozen, killed, and started empty; the program is stopped and ended; the network is
+cut.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def current(page: Any) -> None:
 
 
 def test_a_server_that_does_not_answer(watched: tuple[Started, Any], own: Server) -> None:
-    """The page says so while the server is frozen or gone. It recovers by itself, also after a restart."""
+    """The page says so while the server is frozen or gone. It recovers by itself, also after a
+    restart."""
     _, page = watched
     os.kill(own.pid, signal.SIGSTOP)
     outdated(page, "The server does not answer")
@@ -126,7 +129,8 @@ def test_a_queue_that_is_gone(watched: tuple[Started, Any], own: Server) -> None
 
 
 def test_a_program_that_does_not_answer(watched: tuple[Started, Any]) -> None:
-    """The page says so while the network is cut, while `headrace web` is frozen, and after it has ended."""
+    """The page says so while the network is cut, while `headrace web` is frozen, and after it has
+    ended."""
     program, page = watched
     page.context.set_offline(True)
     page.clock.fast_forward(WAITS_MS)
@@ -151,7 +155,8 @@ def test_a_first_look_while_the_server_is_away(watched: tuple[Started, Any], own
     """A page with the error comes before the browser gives up, and is replaced by the right one."""
     _, page = watched
     os.kill(own.pid, signal.SIGSTOP)
-    outdated(page, "The server does not answer")  # what was read a moment ago is not shown again by now
+    # what was read a moment ago is not shown again by now
+    outdated(page, "The server does not answer")
     page.goto(page.url + "workers")
     page.get_by_role("heading", name="503").wait_for()
     page.get_by_text("This page tries again every few seconds.").wait_for()

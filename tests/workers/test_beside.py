@@ -1,5 +1,5 @@
-"""Steps, sleeps and waits side by side, in tasks and in threads. A wait ends the delivery when the steps are
-recorded.
+"""Steps, sleeps and waits side by side, in tasks and in threads. A wait ends the delivery when the
+steps are recorded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def beside(kind: str, *calls: Callable[[], Any]) -> Any:
         return [future.result() for future in futures]
 
 
-def slow(kind: str, calls: list[str], gate: threading.Event, error: Exception | None = None) -> Callable[[], Any]:
+def slow(
+    kind: str, calls: list[str], gate: threading.Event, error: Exception | None = None
+) -> Callable[[], Any]:
     """Return the function of a step that lasts until the gate opens."""
 
     def run() -> str:
@@ -60,8 +62,11 @@ def slow(kind: str, calls: list[str], gate: threading.Event, error: Exception | 
     return run_async if kind == "tasks" else run
 
 
-def once_begun(kind: str, calls: list[str], wait: Callable[[], Any], steps: int = 1) -> Callable[[], Any]:
-    """Return a call that waits once *steps* steps have begun. Without a step, a wait would suspend the run at once."""
+def once_begun(
+    kind: str, calls: list[str], wait: Callable[[], Any], steps: int = 1
+) -> Callable[[], Any]:
+    """Return a call that waits once *steps* steps have begun. Without a step, a wait would suspend
+    the run at once."""
 
     def run() -> Any:
         until(lambda: len(calls) >= steps, "the step")
@@ -115,7 +120,8 @@ def test_a_step_beside_a_wait_runs_once(
 
 
 def test_steps_that_follow_each_other_beside_a_wait(work: Work, kind: str, queue: Queue) -> None:
-    """Between two steps of a thread, the wait in another may end the delivery. Tasks leave no such moment."""
+    """Between two steps of a thread, the wait in another may end the delivery. Tasks leave no such
+    moment."""
     calls: list[str] = []
     worker = work()
 
@@ -133,7 +139,9 @@ def test_steps_that_follow_each_other_beside_a_wait(work: Work, kind: str, queue
                 job.step(name, note, name)
 
         wait = partial(job.wait_for, "go")
-        yield partial(beside, kind, once_begun(kind, calls, wait), pages if kind == "tasks" else pages_plain)
+        yield partial(
+            beside, kind, once_begun(kind, calls, wait), pages if kind == "tasks" else pages_plain
+        )
 
     with worker:
         queue.enqueue(b"x", id="a")
@@ -155,7 +163,9 @@ def test_a_step_that_fails_beside_a_wait_fails_the_delivery(
     def handle(job: Any) -> Any:
         attempts.append(job.attempt)
         step = partial(job.step, "a", slow(kind, calls, gate, ValueError("no money")))
-        yield partial(beside, kind, step, once_begun(kind, calls, partial(job.wait_for, "go"), job.attempt))
+        yield partial(
+            beside, kind, step, once_begun(kind, calls, partial(job.wait_for, "go"), job.attempt)
+        )
 
     with worker:
         queue.enqueue(b"x", id="a")
@@ -206,7 +216,13 @@ def test_a_signal_that_comes_while_a_step_runs_beside_its_wait(
     @worker.handler("q", retry=ONCE)
     def handle(job: Any) -> Any:
         step = partial(job.step, "a", slow(kind, calls, gate))
-        values.append((yield partial(beside, kind, step, once_begun(kind, calls, partial(job.wait_for, "go")))))
+        values.append(
+            (
+                yield partial(
+                    beside, kind, step, once_begun(kind, calls, partial(job.wait_for, "go"))
+                )
+            )
+        )
 
     with worker:
         queue.enqueue(b"x", id="a")
@@ -258,7 +274,9 @@ def test_a_run_that_ends_while_its_wait_stays(
         gate.set()
     counts = queue.counts()
     left = {"cancel": Counts(enqueued=1, cancelled=1), "deadline": Counts(enqueued=1, dead=1)}
-    assert counts == left.get(end, Counts(enqueued=1, waiting=counts.waiting, parked=1 - counts.waiting))
+    assert counts == left.get(
+        end, Counts(enqueued=1, waiting=counts.waiting, parked=1 - counts.waiting)
+    )
     assert ends[0] in (RunLost, asyncio.CancelledError)
 
 

@@ -1,5 +1,5 @@
-"""Handlers that block the event loop of an `AsyncWorker`. Its jobs stay leased, and the log says where it is
-blocked.
+"""Handlers that block the event loop of an `AsyncWorker`. Its jobs stay leased, and the log says
+where it is blocked.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def runs_async(worker: AsyncWorker, stop: threading.Event) -> threading.Thread:
 
 @pytest.fixture
 def blocked(newest: Server) -> Iterator[Callable[..., list[int]]]:
-    """Return a function that starts a worker whose handler blocks its loop until an event is set. It returns the
-    attempts.
+    """Return a function that starts a worker whose handler blocks its loop until an event is set.
+    It returns the attempts.
     """
     stop, threads, gates = threading.Event(), list[threading.Thread](), list[threading.Event]()
 
@@ -117,8 +117,8 @@ def test_a_blocked_loop_keeps_its_jobs(
 def test_a_loop_that_is_blocked_for_ever_loses_its_jobs(
     newest: Server, blocked: Callable[..., list[int]], said: Said, request: pytest.FixtureRequest
 ) -> None:
-    """After a lease the worker gives the jobs up, and after a timeout they run elsewhere. When the loop is back, it
-    works again.
+    """After a lease the worker gives the jobs up, and after a timeout they run elsewhere. When the
+    loop is back, it works again.
     """
     gate = threading.Event()
     with Queue("q", url=newest.url, lease=1.2) as queue:
@@ -168,7 +168,8 @@ def test_a_loop_that_turns_is_not_named(newest: Server, said: Said) -> None:
                     await asyncio.sleep(0.01)
 
     asyncio.run(main())
-    assert not [one for one in said("loop_blocked") if hasattr(one, "job_id")]  # others may be the machine's doing
+    # others may be the machine's doing
+    assert not [one for one in said("loop_blocked") if hasattr(one, "job_id")]
 
 
 def pulses() -> list[threading.Thread]:
@@ -188,7 +189,8 @@ def test_the_pulse_ends_with_the_worker(newest: Server) -> None:
     until(lambda: pulses() == before)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that the loop left open
+# connections that the loop left open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_pulse_ends_with_a_loop_that_is_closed_under_the_worker(newest: Server) -> None:
     """The worker's jobs can't run any more. Peers take them over, as after a kill."""
     before = pulses()
@@ -213,7 +215,8 @@ def abandoned(url: str) -> None:
 
 
 def test_the_pulse_asks_sentinels_of_its_own() -> None:
-    """The user's Sentinel clients belong to the user's event loop. The pulse makes its own of the same class."""
+    """The user's Sentinel clients belong to the user's event loop. The pulse makes its own of the
+    same class."""
 
     class Own(redis.asyncio.sentinel.Sentinel):
         async def discover_master(self, service_name: str) -> Any:
@@ -226,6 +229,9 @@ def test_the_pulse_asks_sentinels_of_its_own() -> None:
     detach_sentinel(pool)
     ours = pool.sentinel_manager
     places = [one.connection_pool.connection_kwargs for one in ours.sentinels]
-    assert [(one["host"], one["port"], one["password"]) for one in places] == [("a", 1, "x"), ("b", 2, "x")]
+    assert [(one["host"], one["port"], one["password"]) for one in places] == [
+        ("a", 1, "x"),
+        ("b", 2, "x"),
+    ]
     assert not set(map(id, ours.sentinels)) & set(map(id, watch.sentinels))
     assert ours.connection_kwargs == watch.connection_kwargs

@@ -136,7 +136,9 @@ def queue(newest: Server) -> Iterator[Queue]:
 def _start(folder: Path, url: str, *command: str) -> subprocess.Popen[bytes]:
     for name, text in {"children": CHILDREN, "app": APP, "main": MAIN}.items():
         (folder / f"{name}.py").write_text(text)
-    return subprocess.Popen(command, cwd=folder, env=environment(url), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        command, cwd=folder, env=environment(url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def _seen(queue: Queue, receipt: Any) -> dict[str, Any]:
@@ -160,8 +162,8 @@ SEEN = {
 def test_children_of_handlers(
     newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str, stopping: bool
 ) -> None:
-    """The processes have default signals and no connection of headrace. The worker goes on, and stops when it
-    should.
+    """The processes have default signals and no connection of headrace. The worker goes on, and
+    stops when it should.
     """
     receipt = queue.enqueue(json.dumps([method, stopping]).encode())
     with _start(tmp_path, newest.url, sys.executable, "main.py", kind) as worker:
@@ -182,8 +184,12 @@ def test_children_of_handlers(
 
 @pytest.mark.slow
 @pytest.mark.sampled
-@pytest.mark.parametrize(("kind", "method"), [("threads", "fork"), ("tasks", "fork"), ("tasks", "spawn")])
-def test_children_under_the_program(newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "method"), [("threads", "fork"), ("tasks", "fork"), ("tasks", "spawn")]
+)
+def test_children_under_the_program(
+    newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str
+) -> None:
     """The same holds with `headrace work`."""
     receipt = queue.enqueue(json.dumps([method, False]).encode())
     with _start(tmp_path, newest.url, *PROGRAM, "work", f"app:{kind}") as program:
@@ -239,7 +245,8 @@ def test_a_socket_that_is_withheld() -> None:
 
 
 def test_a_socket_that_is_being_closed() -> None:
-    """Its object has no descriptor any more, but the process still has it. A fork at that moment keeps none."""
+    """Its object has no descriptor any more, but the process still has it. A fork at that moment
+    keeps none."""
     ours, theirs = socket.socketpair()
     children.withhold_socket(theirs)
     number = theirs.detach()

@@ -1,5 +1,5 @@
-"""A server's clock that jumps under a running worker. No worker counts as dead, work goes on, and the log has a
-line.
+"""A server's clock that jumps under a running worker. No worker counts as dead, work goes on, and
+the log has a line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def test_a_clock_that_jumps(
         with worker:
             assert queue.result(queue.enqueue(b"before").id, timeout=PATIENCE) == b"before"
             queue.enqueue(b"later", delay=15)
-            # Before anything has looked after a queue, one that is late by ten timeouts has been gone for long.
+            # Before anything has looked after a queue, one that is late by ten timeouts has been
+            # gone for long.
             until(lambda: raw.hexists(queue.ops.keys.key("stats"), "pulse"), "the first look")
             clock.jump(jump)
             assert queue.result(queue.enqueue(b"after").id, timeout=PATIENCE) == b"after"
@@ -56,6 +57,10 @@ def test_a_clock_that_jumps(
         queue_name, way, by = warning.args or ()  # type: ignore[misc]
         assert (queue_name, way) == ("q", "forward" if jump > 0 else "back")
         assert by == pytest.approx(abs(jump), abs=2.0)
-        assert not events("worker_declared_dead") + events("peers_declared_dead") + events("lease_lost")
+        assert (
+            not events("worker_declared_dead")
+            + events("peers_declared_dead")
+            + events("lease_lost")
+        )
         done = 3 if jump > 0 else 2
         assert queue.counts() == Counts(enqueued=3, completed=done, delayed=3 - done)

@@ -1,4 +1,5 @@
-"""The control channel. A handler learns at once that its job is gone, because leases of ten minutes need no renewal."""
+"""The control channel. A handler learns at once that its job is gone, because leases of ten minutes
+need no renewal."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def ears(client: redis.Redis) -> int:
 
 
 def hanging(worker: Running, record: Recorder, queue: str = "q", **options: Any) -> list[str]:
-    """Register handlers that run until they are told. Return the ids of jobs whose coroutines were cancelled."""
+    """Register handlers that run until they are told. Return the ids of jobs whose coroutines were
+    cancelled."""
     cancelled: list[str] = []
 
     @worker.handler(queue, **{"lease": LONG, "concurrency": 5, **options})
@@ -52,7 +54,10 @@ def hanging(worker: Running, record: Recorder, queue: str = "q", **options: Any)
 
 WAYS: dict[str, tuple[Callable[[Queue, str], object], Counts]] = {
     "by id": (lambda queue, name: queue.cancel(name), Counts(enqueued=3, cancelled=1, leased=2)),
-    "by payload": (lambda queue, _: queue.admin.cancel_payload(b"b"), Counts(enqueued=3, cancelled=1, leased=2)),
+    "by payload": (
+        lambda queue, _: queue.admin.cancel_payload(b"b"),
+        Counts(enqueued=3, cancelled=1, leased=2),
+    ),
     "with the queue": (lambda queue, _: queue.admin.delete(), Counts(enqueued=3, deleted=3)),
 }
 
@@ -78,8 +83,11 @@ def test_a_handler_is_told_at_once(
         queue.admin.delete()
 
 
-def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
-    """Waiting and working workers learn it. No job comes back, and new jobs are done (W-13, W-14)."""
+def test_a_deleted_queue_comes_back(
+    work: Work, queue: Queue, client: redis.Redis, record: Recorder
+) -> None:
+    """Waiting and working workers learn it. No job comes back, and new jobs are done (W-13,
+    W-14)."""
     busy, idle = work(), work()
     hanging(busy, record, concurrency=1)
 
@@ -103,8 +111,11 @@ def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redi
         queue.admin.delete()
 
 
-def test_what_was_said_while_nobody_heard_it(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
-    """The message is lost with the connection. The worker looks at its jobs when it listens again."""
+def test_what_was_said_while_nobody_heard_it(
+    work: Work, queue: Queue, client: redis.Redis, record: Recorder
+) -> None:
+    """The message is lost with the connection. The worker looks at its jobs when it listens
+    again."""
     worker = work()
     hanging(worker, record)
     ids = [receipt.id for receipt in queue.enqueue_many([b"a", b"b"])]
@@ -123,14 +134,23 @@ def test_what_was_said_while_nobody_heard_it(work: Work, queue: Queue, client: r
 
 
 def test_a_server_that_lets_nobody_listen(
-    work: Work, queue: Queue, client: redis.Redis, newest: Server, record: Recorder, caplog: pytest.LogCaptureFixture
+    work: Work,
+    queue: Queue,
+    client: redis.Redis,
+    newest: Server,
+    record: Recorder,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The worker logs it once and works. The caller that cancels gets no error, and renewals find lost jobs."""
-    client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
+    """The worker logs it once and works. The caller that cancels gets no error, and renewals find
+    lost jobs."""
+    client.execute_command(
+        "ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels"
+    )
     caplog.set_level(logging.WARNING, "headrace")
     deaf = f"unix://deaf@{newest.path}?password=x"
     worker = work(url=deaf, heartbeat=1.0, timeout=5.0)
-    hanging(worker, record, lease=4.0)  # a third of it until a renewal finds out; all of it must not pass
+    # a third of it until a renewal finds out; all of it must not pass
+    hanging(worker, record, lease=4.0)
     try:
         with Queue("q", url=deaf) as mine, worker:
             ids = [receipt.id for receipt in mine.enqueue_many([b"a", b"b"])]
@@ -149,8 +169,8 @@ def test_a_server_that_lets_nobody_listen(
 def test_a_worker_listens_on_one_connection_and_nothing_is_said_about_work(
     work: Work, queue: Queue, client: redis.Redis, newest: Server
 ) -> None:
-    """Jobs cause no message and no look for listeners, and neither does the cancellation of a waiting job. A worker
-    sends one message when it begins, for each queue.
+    """Jobs cause no message and no look for listeners, and neither does the cancellation of a
+    waiting job. A worker sends one message when it begins, for each queue.
     """
     worker = work()
     for name in ("q", "other"):
@@ -169,12 +189,16 @@ def test_a_worker_listens_on_one_connection_and_nothing_is_said_about_work(
         until(lambda: queue.counts().completed == 300)
         until(lambda: ears(client) == 1)
     said = calls(newest) - before
-    assert {name: said[name] for name in ("publish", "pubsub", "pubsub|numsub") if said[name]} == {"publish": 2}
+    assert {name: said[name] for name in ("publish", "pubsub", "pubsub|numsub") if said[name]} == {
+        "publish": 2
+    }
     assert said["subscribe"] == 1
     until(lambda: ears(client) == 0)
 
 
-def test_an_idle_line_is_pinged(monkeypatch: pytest.MonkeyPatch, work: Work, queue: Queue, client: redis.Redis) -> None:
+def test_an_idle_line_is_pinged(
+    monkeypatch: pytest.MonkeyPatch, work: Work, queue: Queue, client: redis.Redis
+) -> None:
     """A connection that does not answer is given up, so a server that vanished is noticed."""
     for colour in ("aio", "sync"):
         monkeypatch.setattr(f"headrace._net.{colour}.subscription.PING_AFTER_S", 0.1)
@@ -191,13 +215,18 @@ def test_an_idle_line_is_pinged(monkeypatch: pytest.MonkeyPatch, work: Work, que
     with worker:
         until(pinged)
         (line,) = client.client_list(_type="pubsub")
-        until(lambda: [other["id"] for other in client.client_list(_type="pubsub")] == [line["id"]])  # it stays
+        # it stays
+        until(lambda: [other["id"] for other in client.client_list(_type="pubsub")] == [line["id"]])
         client.client_pause(2000)  # nobody is answered
-        until(lambda: [o["id"] for o in client.client_list(_type="pubsub")] not in ([line["id"]], []))
+        until(
+            lambda: [o["id"] for o in client.client_list(_type="pubsub")] not in ([line["id"]], [])
+        )
         client.client_unpause()
 
 
-def test_stopping_does_not_wait_for_the_listener(work: Work, queue: Queue, client: redis.Redis) -> None:
+def test_stopping_does_not_wait_for_the_listener(
+    work: Work, queue: Queue, client: redis.Redis
+) -> None:
     """A read with seconds to go is interrupted."""
     worker = work()
 

@@ -1,4 +1,5 @@
-"""Handlers' verdicts. They are returned or come from exceptions by policy. A job's kind decides its handler."""
+"""Handlers' verdicts. They are returned or come from exceptions by policy. A job's kind decides its
+handler."""
 
 from __future__ import annotations
 
@@ -35,12 +36,12 @@ def of_kind(payload: bytes, kind: str | None = None) -> NewJob:
     return NewJob(payload, headers=None if kind is None else {"kind": kind})
 
 
-# -- verdicts that are returned ----------------------------------------------------------------------------
+# -- verdicts that are returned --------------------------------------------------------------------
 
 
 def test_a_verdict_may_be_returned(work: Work, queue: Queue) -> None:
-    """A returned verdict means the same as a raised one. RetryLater and Release spend no attempt, and DeadLetter ends
-    the job.
+    """A returned verdict means the same as a raised one. RetryLater and Release spend no attempt,
+    and DeadLetter ends the job.
     """
     worker = work()
     attempts: list[tuple[bytes, int]] = []
@@ -72,14 +73,23 @@ def test_a_verdict_may_be_returned(work: Work, queue: Queue) -> None:
 
 @pytest.mark.parametrize("how", ["mapping", "error"])
 def test_a_batch_may_return_its_verdicts(work: Work, queue: Queue, how: str) -> None:
-    """A job that is not named, or has `None`, is completed. `Complete` keeps a result for one of the jobs."""
+    """A job that is not named, or has `None`, is completed. `Complete` keeps a result for one of
+    the jobs."""
     worker = work()
     seen: list[bytes] = []
 
     @worker.batch_handler("q", max_size=5, max_wait=0.1, retry=Retry(wait=0))
     def body(jobs: list[Job]) -> Any:
-        said: dict[bytes, Any] = {b"dead": DeadLetter("no"), b"later": RetryLater(0.01), b"done": Complete(b"this")}
-        verdicts = {job.id: said[job.payload] for job in jobs if job.payload in said and job.payload not in seen}
+        said: dict[bytes, Any] = {
+            b"dead": DeadLetter("no"),
+            b"later": RetryLater(0.01),
+            b"done": Complete(b"this"),
+        }
+        verdicts = {
+            job.id: said[job.payload]
+            for job in jobs
+            if job.payload in said and job.payload not in seen
+        }
         seen.extend(job.payload for job in jobs)
         return verdicts if how == "mapping" else BatchError(verdicts)
 
@@ -90,11 +100,12 @@ def test_a_batch_may_return_its_verdicts(work: Work, queue: Queue, how: str) -> 
     assert queue.results(receipt.id for receipt in receipts) == {receipts[2].id: b"this"}
 
 
-# -- policies ----------------------------------------------------------------------------------------------
+# -- policies --------------------------------------------------------------------------------------
 
 
 def test_what_exceptions_mean_by_policy(work: Work, queue: Queue) -> None:
-    """A type of exception means retry, fail or release. Other exceptions are settled as usual (H-2)."""
+    """A type of exception means retry, fail or release. Other exceptions are settled as usual
+    (H-2)."""
     worker = work()
     runs: Counter[bytes] = Counter()
     errors: dict[bytes, Exception] = {
@@ -126,7 +137,10 @@ def test_what_exceptions_mean_by_policy(work: Work, queue: Queue) -> None:
         until(lambda: queue.counts() == Counts(enqueued=6, completed=4, dead=2))
     assert runs == {b"dead": 1, b"later": 2, b"back": 2, b"done": 1, b"asked": 2, b"other": 1}
     assert attempts == {payload: 2 if payload == b"asked" else 1 for payload in errors}
-    assert [letter.reason for letter in queue.admin.dead()] == ["ValueError: bad", "ArithmeticError: 1/0"]
+    assert [letter.reason for letter in queue.admin.dead()] == [
+        "ValueError: bad",
+        "ArithmeticError: 1/0",
+    ]
 
 
 def test_a_policy_for_the_deadline(work: Work, queue: Queue) -> None:
@@ -142,14 +156,20 @@ def test_a_policy_for_the_deadline(work: Work, queue: Queue) -> None:
     with worker:
         until(lambda: queue.counts().dead == 1)
     (letter,) = queue.admin.dead()
-    assert letter.reason == "TimeoutError: TimeoutError: the handler ran past its deadline of 0.2 s".partition(": ")[2]
+    assert (
+        letter.reason
+        == "TimeoutError: TimeoutError: the handler ran past its deadline of 0.2 s".partition(": ")[
+            2
+        ]
+    )
 
 
-# -- kinds ---------------------------------------------------------------------------------------------------
+# -- kinds -----------------------------------------------------------------------------------------
 
 
 def test_each_kind_has_its_handler(work: Work, queue: Queue, record: Recorder) -> None:
-    """Each kind has its own retry, and all share one number of slots. The handler without a kind gets the rest."""
+    """Each kind has its own retry, and all share one number of slots. The handler without a kind
+    gets the rest."""
     worker = work()
     made: dict[str, Any] = {
         "a": worker.handler("q", kind="a", concurrency=3, retry=Retry(attempts=1)),
@@ -165,18 +185,33 @@ def test_each_kind_has_its_handler(work: Work, queue: Queue, record: Recorder) -
                 if job.payload == b"fail":
                     raise OSError(name)
 
-    jobs = [of_kind(payload, kind) for payload in [b"x"] * 9 + [b"fail"] for kind in ("a", "b", "c", None)]
+    jobs = [
+        of_kind(payload, kind)
+        for payload in [b"x"] * 9 + [b"fail"]
+        for kind in ("a", "b", "c", None)
+    ]
     queue.enqueue_many(jobs)
     with worker:
         until(lambda: queue.counts() == Counts(enqueued=40, completed=36, dead=4))
-    assert Counter(record.ended) == {("a", "a"): 10, ("b", "b"): 12, ("rest", "c"): 11, ("rest", None): 11}
+    assert Counter(record.ended) == {
+        ("a", "a"): 10,
+        ("b", "b"): 12,
+        ("rest", "c"): 11,
+        ("rest", None): 11,
+    }
     assert record.most <= 3
     tried = sorted((letter.reason or "", letter.job.attempt) for letter in queue.admin.dead())
-    assert tried == [("OSError: a", 1), ("OSError: b", 3), ("OSError: rest", 2), ("OSError: rest", 2)]
+    assert tried == [
+        ("OSError: a", 1),
+        ("OSError: b", 3),
+        ("OSError: rest", 2),
+        ("OSError: rest", 2),
+    ]
 
 
 def test_tasks_and_threads_in_one_queue(newest: Server, queue: Queue) -> None:
-    """Under AsyncWorker one kind may be a coroutine with its own deadline, and another a plain function."""
+    """Under AsyncWorker one kind may be a coroutine with its own deadline, and another a plain
+    function."""
 
     async def story() -> dict[str, Any]:
         worker = AsyncWorker(url=newest.url)
@@ -198,7 +233,10 @@ def test_tasks_and_threads_in_one_queue(newest: Server, queue: Queue) -> None:
         async with worker:
             while queue.counts() != Counts(enqueued=3, completed=2, dead=1):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert [*queue.results(receipt.id for receipt in receipts).values()] == [b"from a task", b"from a thread"]
+        assert [*queue.results(receipt.id for receipt in receipts).values()] == [
+            b"from a task",
+            b"from a thread",
+        ]
         return ran
 
     ran = asyncio.run(asyncio.wait_for(story(), PATIENCE))
@@ -209,9 +247,11 @@ def test_tasks_and_threads_in_one_queue(newest: Server, queue: Queue) -> None:
     ]
 
 
-def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, record: Recorder) -> None:
-    """The jobs are quarantined after a grace period with all their fields and a useful reason. They spend no attempt
-    and delay no other job (B-4).
+def test_jobs_of_an_unknown_kind_are_quarantined(
+    work: Work, queue: Queue, record: Recorder
+) -> None:
+    """The jobs are quarantined after a grace period with all their fields and a useful reason. They
+    spend no attempt and delay no other job (B-4).
     """
     worker = work(heartbeat=0.1, timeout=1.0)
 
@@ -221,7 +261,9 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
             pass
 
     worker.handler("q", kind="b")(body)
-    queue.enqueue_many([of_kind(b"strange", "c"), of_kind(b"1", "a"), of_kind(b"kindless"), of_kind(b"2", "b")])
+    queue.enqueue_many(
+        [of_kind(b"strange", "c"), of_kind(b"1", "a"), of_kind(b"kindless"), of_kind(b"2", "b")]
+    )
     with worker:
         until(lambda: queue.counts().completed == 2)
         assert queue.counts().dead == 0
@@ -230,12 +272,16 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
     letters = {letter.job.payload: letter for letter in queue.admin.dead()}
     strange = letters[b"strange"]
     assert strange.reason == "no handler for jobs of kind 'c': this worker knows 'a', 'b'"
-    assert letters[b"kindless"].reason == "no handler for jobs of kind None: this worker knows 'a', 'b'"
+    assert (
+        letters[b"kindless"].reason
+        == "no handler for jobs of kind None: this worker knows 'a', 'b'"
+    )
     assert (strange.job.headers, strange.job.attempt) == ({"kind": "c"}, 1)
     queue.admin.redrive(strange.job.id)
     lease = queue.lease()
     assert lease is not None
-    assert 32 <= lease.token < 60  # put back thirty times, for a moment each, and not leased in between
+    # put back thirty times, for a moment each, and not leased in between
+    assert 32 <= lease.token < 60
 
 
 @pytest.mark.sampled("kind")
@@ -243,9 +289,15 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
 @pytest.mark.parametrize("takes", [{"kind": "b"}, {}], ids=["by kind", "all"])
 @pytest.mark.parametrize("grace", [0.0, 0.1])
 def test_a_kind_that_a_living_worker_knows_is_not_buried(
-    work: Work, queue: Queue, record: Recorder, gate: threading.Event, takes: dict[str, Any], grace: float
+    work: Work,
+    queue: Queue,
+    record: Recorder,
+    gate: threading.Event,
+    takes: dict[str, Any],
+    grace: float,
 ) -> None:
-    """The kind's worker may be busy for long. When it has gone, other workers may quarantine the jobs."""
+    """The kind's worker may be busy for long. When it has gone, other workers may quarantine the
+    jobs."""
     old, new = work(heartbeat=0.1, timeout=1.0), work(heartbeat=0.1, timeout=1.0)
 
     @old.handler("q", kind="a", grace=grace)
@@ -260,7 +312,11 @@ def test_a_kind_that_a_living_worker_knows_is_not_buried(
 
     def put_back() -> bool:
         """Tell whether the old worker put each job back after its grace."""
-        late = [state for state in queue.admin.delayed() if (state.due or 0.0) - state.job.enqueued_at >= 1.0]
+        late = [
+            state
+            for state in queue.admin.delayed()
+            if (state.due or 0.0) - state.job.enqueued_at >= 1.0
+        ]
         return len(late) == 4
 
     with new:
@@ -280,8 +336,12 @@ def test_a_kind_that_a_living_worker_knows_is_not_buried(
 
 @pytest.mark.slow
 def test_a_rolling_deploy(work: Work, queue: Queue, record: Recorder) -> None:
-    """Workers that do not know a kind yet leave its jobs to other workers, on their first attempt."""
-    old, new = work(name="old", heartbeat=0.1, timeout=1.0), work(name="new", heartbeat=0.1, timeout=1.0)
+    """Workers that do not know a kind yet leave its jobs to other workers, on their first
+    attempt."""
+    old, new = (
+        work(name="old", heartbeat=0.1, timeout=1.0),
+        work(name="new", heartbeat=0.1, timeout=1.0),
+    )
 
     @old.handler("q", kind="a", grace=PATIENCE)
     def known(job: Job) -> None:

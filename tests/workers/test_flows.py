@@ -1,4 +1,5 @@
-"""Flows under workers of every kind. The tests check the handlers' arguments, verdicts and failures."""
+"""Flows under workers of every kind. The tests check the handlers' arguments, verdicts and
+failures."""
 
 from __future__ import annotations
 
@@ -85,7 +86,11 @@ def test_a_flow_from_start_to_end(shop: Shop) -> None:
         return Next("send")
 
     def send(job: FlowJob) -> Any:
-        assert (job.payload, job.attributes, job.results) == (b"order", {"customer": "ada"}, {"pick": b"picked"})
+        assert (job.payload, job.attributes, job.results) == (
+            b"order",
+            {"customer": "ada"},
+            {"pick": b"picked"},
+        )
         return b"sent to " + str(job.attributes["customer"]).encode()
 
     shop.serve("pick", pick, next="bill", children="pack")
@@ -96,7 +101,9 @@ def test_a_flow_from_start_to_end(shop: Shop) -> None:
     with shop.running:
         names = [shop.flow.start(b"order", attributes={"customer": "ada"}).id for _ in range(20)]
         assert [shop.flow.result(name, timeout=PATIENCE) for name in names] == [b"sent to ada"] * 20
-    assert {name: shop.stages(name) for name in names} == {name: ["pick", "bill", "send"] for name in names}
+    assert {name: shop.stages(name) for name in names} == {
+        name: ["pick", "bill", "send"] for name in names
+    }
     assert all(shop.stages(f"{name}/1/a") == ["pack"] for name in names)
     assert shop.empty()
 
@@ -159,7 +166,9 @@ def test_a_dead_child_is_seen_to_by_the_worker(shop: Shop) -> None:
     def pack(job: FlowJob) -> Any:
         raise DeadLetter("never")
 
-    shop.serve("pick", lambda _: FanOut([b"a", b"b"], failed="continue"), next="bill", children="pack")
+    shop.serve(
+        "pick", lambda _: FanOut([b"a", b"b"], failed="continue"), next="bill", children="pack"
+    )
     shop.serve("pack", pack)
     shop.serve("bill", lambda job: ",".join(job.failed).encode())
     shop.running.worker.flow(shop.flow)
@@ -171,7 +180,12 @@ def test_a_dead_child_is_seen_to_by_the_worker(shop: Shop) -> None:
 
 def test_a_cancelled_child_is_seen_to_by_the_worker(shop: Shop) -> None:
     """The worker that keeps the flow finds the cancelled child, and the run goes on."""
-    shop.serve("pick", lambda _: FanOut([NewJob(b"a", delay=3600)], failed="continue"), next="bill", children="pack")
+    shop.serve(
+        "pick",
+        lambda _: FanOut([NewJob(b"a", delay=3600)], failed="continue"),
+        next="bill",
+        children="pack",
+    )
     shop.serve("pack", lambda _: None)
     shop.serve("bill", lambda _: b"billed")
     shop.running.worker.flow(shop.flow)
@@ -244,7 +258,7 @@ def test_a_wrong_registration_is_refused(newest: Server) -> None:
             Worker(url=newest.url, namespace="other").flow(flow, "send")
 
 
-# -- killed ------------------------------------------------------------------------------------------
+# -- killed ----------------------------------------------------------------------------------------
 
 CHILDREN = 30
 
@@ -278,7 +292,11 @@ def test_workers_that_are_killed_in_the_middle_change_nothing(newest: Server) ->
                 process.start()
                 running.append(process)
                 if least is not None:
-                    until(lambda least=least: sum(c.completed for c in flow.counts().values()) >= least)
+                    until(
+                        lambda least=least: (
+                            sum(c.completed for c in flow.counts().values()) >= least
+                        )
+                    )
                     os.kill(process.pid or 0, signal.SIGKILL)
                     process.join(PATIENCE)
             expected = b"%d" % (2 * sum(range(CHILDREN)))
@@ -288,7 +306,10 @@ def test_workers_that_are_killed_in_the_middle_change_nothing(newest: Server) ->
             for process in running:
                 process.kill()
                 process.join(PATIENCE)
-    ended = {name: (count.enqueued, count.completed, count.lost, count.present) for name, count in counts.items()}
+    ended = {
+        name: (count.enqueued, count.completed, count.lost, count.present)
+        for name, count in counts.items()
+    }
     number = 3 * CHILDREN
     assert ended == {
         "pick": (3, 3, 0, 0), "half": (number, number, 0, 0), "pack": (2 * number, 2 * number, 0, 0),

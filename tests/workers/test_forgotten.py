@@ -1,4 +1,5 @@
-"""The usual mistakes in handlers with steps. They are a missing `await` and progress that was not saved."""
+"""The usual mistakes in handlers with steps. They are a missing `await` and progress that was not
+saved."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ FORGOTTEN: dict[str, tuple[str, Callable[[Job], Any]]] = {
 
 
 @pytest.mark.parametrize("what", FORGOTTEN)
-def test_a_step_that_was_not_awaited_fails_the_attempt(what: str, newest: Server, queue: Queue) -> None:
+def test_a_step_that_was_not_awaited_fails_the_attempt(
+    what: str, newest: Server, queue: Queue
+) -> None:
     name, make = FORGOTTEN[what]
     worker = Running("tasks", url=newest.url)
 
@@ -60,7 +63,10 @@ def test_steps_that_a_handler_cancels_are_not_forgotten(newest: Server, queue: Q
 
     @worker.worker.handler("q", retry=Retry(attempts=1))
     async def handle(job: Job) -> None:
-        steps = [asyncio.ensure_future(job.step(f"s-{number}", asyncio.sleep, number)) for number in (0, 60)]
+        steps = [
+            asyncio.ensure_future(job.step(f"s-{number}", asyncio.sleep, number))
+            for number in (0, 60)
+        ]
         await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
         steps[1].cancel()
 
@@ -78,7 +84,9 @@ def noted(queue: Queue) -> tuple[float, str] | None:
 
 
 @pytest.mark.parametrize("end", ["sleep", "wait", "fail"])
-def test_the_last_progress_is_noted_by_the_end(end: str, work: Work, kind: str, queue: Queue) -> None:
+def test_the_last_progress_is_noted_by_the_end(
+    end: str, work: Work, kind: str, queue: Queue
+) -> None:
     """This holds although another note was sent less than a second ago."""
     worker = work()
 
@@ -86,7 +94,9 @@ def test_the_last_progress_is_noted_by_the_end(end: str, work: Work, kind: str, 
     def handle(job: Any) -> Any:
         job.progress(0.3, "first")
         until_noted = threading.Event()
-        waiter = threading.Thread(target=lambda: (until(lambda: noted(queue), "the first"), until_noted.set()))
+        waiter = threading.Thread(
+            target=lambda: (until(lambda: noted(queue), "the first"), until_noted.set())
+        )
         waiter.start()
         yield until_noted
         job.progress(1.0, "last")

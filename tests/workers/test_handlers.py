@@ -1,5 +1,5 @@
-"""Handlers and batch handlers. The tests check how many run at once, how many jobs are leased ahead, and several
-queues.
+"""Handlers and batch handlers. The tests check how many run at once, how many jobs are leased
+ahead, and several queues.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ def calls(server: Server) -> Counter[str]:
     return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()})
 
 
-# -- concurrency -------------------------------------------------------------------------------------------
+# -- concurrency -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [1, 2, 1000])
 def test_every_job_runs_once(work: Work, queue: Queue, record: Recorder, number: int) -> None:
-    """1, 2 and 1,000 jobs run. The counts are exact afterwards, and no key of the worker is left (H-1)."""
+    """1, 2 and 1,000 jobs run. The counts are exact afterwards, and no key of the worker is left
+    (H-1)."""
     worker = work()
 
     @worker.handler("q")
@@ -111,9 +112,11 @@ def test_concurrency_is_used_and_never_exceeded(work: Work, queue: Queue, record
     assert record.most == 3
 
 
-def test_a_lone_job_begins_in_the_thread_that_waited_for_it(newest: Server, queue: Queue, record: Recorder) -> None:
-    """So a queue has one thread more than slots. Another thread waits while handlers run, and as many of these run
-    as there are slots.
+def test_a_lone_job_begins_in_the_thread_that_waited_for_it(
+    newest: Server, queue: Queue, record: Recorder
+) -> None:
+    """So a queue has one thread more than slots. Another thread waits while handlers run, and as
+    many of these run as there are slots.
     """
     worker = Worker(url=newest.url)
     threads: set[int] = set()
@@ -162,12 +165,19 @@ def test_a_handler_with_one_slot_runs_in_one_thread(newest: Server, queue: Queue
 
 @pytest.mark.parametrize("theirs", [False, True])
 def test_tasks_that_end_as_they_begin(newest: Server, queue: Queue, theirs: bool) -> None:
-    """Handlers that never wait still run in a task, in the allowed number, and leave no task behind. One of them may
-    stop its worker. Since Python 3.12 tasks can begin when they are made, by headrace or by the program's factory.
+    """Handlers that never wait still run in a task, in the allowed number, and leave no task
+    behind. One of them may stop its worker. Since Python 3.12 tasks can begin when they are made,
+    by headrace or by the program's factory.
     """
     if theirs and sys.version_info < (3, 12):
         pytest.skip("asyncio.eager_task_factory is new in Python 3.12")
-    worker, running, most, seen, tasks = AsyncWorker(url=newest.url), 0, 0, list[bytes](), set[Any]()
+    worker, running, most, seen, tasks = (
+        AsyncWorker(url=newest.url),
+        0,
+        0,
+        list[bytes](),
+        set[Any](),
+    )
 
     @worker.handler("q", concurrency=3)
     async def body(job: Job) -> None:
@@ -203,7 +213,8 @@ TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 
 
 def returns_coroutine(seen: list[str], gate: asyncio.Event | None = None) -> Callable[[Any], Any]:
-    """Return a plain function that sets a variable and returns a coroutine, as wrappers and lambdas do."""
+    """Return a plain function that sets a variable and returns a coroutine, as wrappers and lambdas
+    do."""
 
     async def body(argument: Any) -> bytes:
         try:
@@ -226,7 +237,8 @@ def returns_coroutine(seen: list[str], gate: asyncio.Event | None = None) -> Cal
 def test_an_awaitable_result_is_awaited_by_an_async_worker(
     newest: Server, queue: Queue, around: bool, batch: bool
 ) -> None:
-    """It is awaited within the middleware, with the context variables of the function that made it."""
+    """It is awaited within the middleware, with the context variables of the function that made
+    it."""
     worker, seen = AsyncWorker(url=newest.url), list[str]()
     register = worker.batch_handler("q") if batch else worker.handler("q")
     register(returns_coroutine(seen))
@@ -275,7 +287,9 @@ def test_what_awaits_a_result_is_cancelled_when_its_deadline_is_over(
 
 
 @pytest.mark.parametrize("around", [False, True])
-def test_what_awaits_a_result_is_cancelled_by_the_end(newest: Server, queue: Queue, around: bool) -> None:
+def test_what_awaits_a_result_is_cancelled_by_the_end(
+    newest: Server, queue: Queue, around: bool
+) -> None:
     """The job goes back with no attempt spent."""
     worker, seen = AsyncWorker(url=newest.url), list[str]()
     if around:
@@ -380,10 +394,12 @@ def test_slow_handlers_of_one_queue_hold_up_no_other(
             until(lambda: slow.counts().completed == 10)
 
 
-# -- fetching ----------------------------------------------------------------------------------------------
+# -- fetching --------------------------------------------------------------------------------------
 
 
-def test_no_more_is_leased_than_can_start(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
+def test_no_more_is_leased_than_can_start(
+    work: Work, queue: Queue, gate: threading.Event, record: Recorder
+) -> None:
     """A worker with two slow handlers holds two jobs, and another worker gets the rest."""
     slow, quick = work(), work()
 
@@ -415,7 +431,8 @@ def test_no_more_is_leased_than_can_start(work: Work, queue: Queue, gate: thread
 def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
     work: Work, queue: Queue, gate: threading.Event
 ) -> None:
-    """A quick worker leases some jobs ahead. If its handler then hangs, they go back to their place."""
+    """A quick worker leases some jobs ahead. If its handler then hangs, they go back to their
+    place."""
     first, second = work(), work()
     held: list[bytes] = []
 
@@ -432,7 +449,8 @@ def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
         done.append(job)
 
     def is_quick() -> bool:
-        """Tell whether the first worker leases ahead after some more jobs. On a busy machine one job may take long."""
+        """Tell whether the first worker leases ahead after some more jobs. On a busy machine one
+        job may take long."""
         queue.enqueue_many([b"quick"] * 200)
         until(lambda: queue.counts().present == 0)
         return first.engine.lifecycle.consumers[0].ahead() > 1
@@ -442,7 +460,10 @@ def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
         before = queue.counts().completed
         receipts = queue.enqueue_many([b"hang", *[b"later"] * 30])
         until(lambda: held)
-        until(lambda: first.engine.lifecycle.consumers[0].leasing.saturated, "it gives back what it can't start")
+        until(
+            lambda: first.engine.lifecycle.consumers[0].leasing.saturated,
+            "it gives back what it can't start",
+        )
         until(lambda: queue.counts().leased == 1)
         with second:
             until(lambda: len(done) == 30)
@@ -455,7 +476,8 @@ def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
 def test_what_went_back_as_no_thread_could_begin_is_leased_again(
     queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine all threads may wait for a second. No handler then ends and makes the worker lease again."""
+    """On a busy machine all threads may wait for a second. No handler then ends and makes the
+    worker lease again."""
     may_begin, went_back = threading.Event(), threading.Event()
 
     class Gated(SimpleQueue[Any]):
@@ -471,7 +493,9 @@ def test_what_went_back_as_no_thread_could_begin_is_leased_again(
 
     taken_back = Engine.take_back
     monkeypatch.setattr(Engine, "take_back", take_back)
-    monkeypatch.setattr("headrace._engine.threads.queue", SimpleNamespace(SimpleQueue=Gated, Empty=Empty))
+    monkeypatch.setattr(
+        "headrace._engine.threads.queue", SimpleNamespace(SimpleQueue=Gated, Empty=Empty)
+    )
     worker = Worker(newest.url)
     worker.handler("q", concurrency=2)(lambda _job: None)
     queue.enqueue_many([b"x"] * 3)
@@ -501,7 +525,7 @@ def test_settling_and_leasing_share_a_round_trip(work: Work, queue: Queue, newes
     assert ran["evalsha"] + ran["eval"] < 4000
 
 
-# -- batches -----------------------------------------------------------------------------------------------
+# -- batches ---------------------------------------------------------------------------------------
 
 
 def test_batches_are_full_when_there_is_enough(work: Work, queue: Queue, record: Recorder) -> None:
@@ -517,11 +541,16 @@ def test_batches_are_full_when_there_is_enough(work: Work, queue: Queue, record:
         record.await_ended(5)
         until(lambda: queue.counts().completed == 500)
     assert [len(batch) for batch in record.ended] == [100] * 5
-    assert [payload for batch in record.ended for payload in batch] == [b"%d" % i for i in range(500)]  # in order
+    # in order
+    assert [payload for batch in record.ended for payload in batch] == [
+        b"%d" % i for i in range(500)
+    ]
     assert record.most == 1
 
 
-def test_a_batch_may_be_larger_than_one_script_hands_out(work: Work, queue: Queue, record: Recorder) -> None:
+def test_a_batch_may_be_larger_than_one_script_hands_out(
+    work: Work, queue: Queue, record: Recorder
+) -> None:
     worker = work()
 
     @worker.batch_handler("q", max_size=2500, max_wait=30.0)
@@ -590,7 +619,11 @@ def test_verdicts_of_a_batch(work: Work, queue: Queue) -> None:
             b"back": Release(),
             b"fail": ValueError("oops"),
         }
-        failures = {job.id: verdicts[job.payload] for job in jobs if job.attempt == 1 and job.payload in verdicts}
+        failures = {
+            job.id: verdicts[job.payload]
+            for job in jobs
+            if job.attempt == 1 and job.payload in verdicts
+        }
         if failures and len(seen) == 1:
             raise BatchError(failures)
 
@@ -598,7 +631,9 @@ def test_verdicts_of_a_batch(work: Work, queue: Queue) -> None:
     with worker:
         until(lambda: queue.counts().completed == 5)
     assert queue.counts() == Counts(enqueued=6, completed=5, dead=1)
-    assert [(letter.job.payload, letter.reason) for letter in queue.admin.dead()] == [(b"dead", "no good")]
+    assert [(letter.job.payload, letter.reason) for letter in queue.admin.dead()] == [
+        (b"dead", "no good")
+    ]
     again = {payload: attempt for batch in seen[1:] for payload, attempt in batch.items()}
     assert again == {b"later": 1, b"back": 1, b"fail": 2}
 
@@ -616,7 +651,9 @@ def test_a_batch_that_raises_fails_as_a_whole(work: Work, queue: Queue) -> None:
     with worker:
         until(lambda: queue.counts().dead == 10)
     assert sum(sizes) == 20
-    assert {(letter.job.attempt, letter.reason) for letter in queue.admin.dead()} == {(2, "OSError: no route")}
+    assert {(letter.job.attempt, letter.reason) for letter in queue.admin.dead()} == {
+        (2, "OSError: no route")
+    }
 
 
 def test_a_batch_keeps_no_result(work: Work, queue: Queue) -> None:
@@ -632,7 +669,7 @@ def test_a_batch_keeps_no_result(work: Work, queue: Queue) -> None:
     assert queue.result(receipt.id) is None
 
 
-# -- registering -------------------------------------------------------------------------------------------
+# -- registering -----------------------------------------------------------------------------------
 
 
 def test_another_queue_is_left_alone(work: Work, queue: Queue, kind: str) -> None:
@@ -659,7 +696,9 @@ def test_more_threads_than_a_process_should_have_are_refused() -> None:
     for name in "a", "b":
         worker.handler(name, concurrency=THREADS_AT_MOST // 2)(print)
     worker.on_start(pytest.fail)
-    with pytest.raises(ConfigurationError, match=r"20,000 slots of 2 queues take 20,004 threads.*AsyncWorker"):
+    with pytest.raises(
+        ConfigurationError, match=r"20,000 slots of 2 queues take 20,004 threads.*AsyncWorker"
+    ):
         worker.start()
 
 

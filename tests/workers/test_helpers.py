@@ -21,7 +21,8 @@ from tests.support.servers import Server
 
 
 def test_run_until_empty(headrace_url: str) -> None:
-    """The call runs waiting jobs and the jobs that follow, also delayed ones. The worker has stopped afterwards."""
+    """The call runs waiting jobs and the jobs that follow, also delayed ones. The worker has
+    stopped afterwards."""
     worker = Worker(url=headrace_url)
 
     @worker.handler("q", retry=Retry(wait=0.05))
@@ -174,7 +175,8 @@ def test_travel_ends_sleeps_and_waits(headrace_url: str) -> None:
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 @pytest.mark.parametrize("fails", [False, True])
 def test_run_closes_what_handlers_have_opened(headrace_url: str, kind: Any, fails: bool) -> None:
-    """Clients of an ended event loop could not close themselves. A queue that the test opened before stays open."""
+    """Clients of an ended event loop could not close themselves. A queue that the test opened
+    before stays open."""
     named = f"{headrace_url}{'&' if '?' in headrace_url else '?'}client_name=done"
     worker, done, log = kind(), AsyncQueue("done", url=named), Queue("log", url=headrace_url)
     with Queue("emails", url=headrace_url) as emails, redis.Redis.from_url(headrace_url) as admin:
@@ -199,7 +201,11 @@ def test_run_closes_what_handlers_have_opened(headrace_url: str, kind: Any, fail
         assert set(OPENED) == before
         if kind is AsyncWorker:  # queues of threads share their connections, and `emails` goes on
             assert admin.xlen("headrace:{done}:done:jobs") == 1
-            until(lambda: not any(one["name"] == "done" for one in admin.client_list()), "the end of a connection", 10)
+            until(
+                lambda: not any(one["name"] == "done" for one in admin.client_list()),
+                "the end of a connection",
+                10,
+            )
         assert log.counts().waiting == 1
         log.close()
 
@@ -240,7 +246,8 @@ with freeze_time("2030-01-01", **cures[cure]):
 @pytest.mark.sampled("colour")
 @pytest.mark.parametrize("cure", ["ignore", "tick"])
 def test_time_limits_end_under_freezegun(newest: Server, colour: str, cure: str) -> None:
-    """The options of the page on testing are used. Without them freezegun stops the clocks of headrace too."""
+    """The options of the page on testing are used. Without them freezegun stops the clocks of
+    headrace too."""
     with Script(FROZEN, [newest.url, colour, cure]) as program:
         said, complaints = program.communicate(timeout=PATIENCE)
     assert (program.returncode, said) == (0, b"b'done'\n"), complaints.decode()

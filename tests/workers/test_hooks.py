@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncWorker, ConfigurationError, Counts, DeadLetter, Job, Queue, Retry, Tasks, Worker
+from headrace import (
+    AsyncWorker,
+    ConfigurationError,
+    Counts,
+    DeadLetter,
+    Job,
+    Queue,
+    Retry,
+    Tasks,
+    Worker,
+)
 from headrace.testing import run
 from tests.support.awaiting import until
 from tests.support.engines import Running
@@ -31,7 +41,9 @@ def coloured(kind: str, function: Callable[[], Any]) -> Callable[[], Any]:
     return function if kind == "threads" else hook
 
 
-def around(kind: str, enter: Callable[[Any], Any], leave: Callable[[Any], Any]) -> Callable[..., Any]:
+def around(
+    kind: str, enter: Callable[[Any], Any], leave: Callable[[Any], Any]
+) -> Callable[..., Any]:
     """Return middleware for the kind of worker. *leave* changes a result or an exception."""
 
     def plain(job: Any, call: Callable[[], Any]) -> Any:
@@ -51,12 +63,12 @@ def around(kind: str, enter: Callable[[Any], Any], leave: Callable[[Any], Any]) 
     return plain if kind == "threads" else coroutine
 
 
-# -- hooks ---------------------------------------------------------------------------------------------
+# -- hooks -----------------------------------------------------------------------------------------
 
 
 def test_hooks_are_called_around_all_jobs(work: Work, kind: str, queue: Queue) -> None:
-    """Start hooks run in order before the first job, and stop hooks in reverse order after the last. Handlers get their
-    values.
+    """Start hooks run in order before the first job, and stop hooks in reverse order after the
+    last. Handlers get their values.
     """
     running = work()
     worker, said = running.worker, list[str]()
@@ -182,7 +194,7 @@ def test_hooks_that_are_refused(hook: str) -> None:
         worker.start()
 
 
-# -- middleware ----------------------------------------------------------------------------------------
+# -- middleware ------------------------------------------------------------------------------------
 
 
 def test_middleware_nests_in_order(work: Work, kind: str, queue: Queue) -> None:
@@ -198,7 +210,9 @@ def test_middleware_nests_in_order(work: Work, kind: str, queue: Queue) -> None:
         return entered
 
     for name in ("outer", "inner"):
-        running.worker.middleware(around(kind, enter(name), lambda result, name=name: result + name.encode()))
+        running.worker.middleware(
+            around(kind, enter(name), lambda result, name=name: result + name.encode())
+        )
 
     @running.handler("q", concurrency=1)
     def body(job: Job) -> bytes:
@@ -213,9 +227,11 @@ def test_middleware_nests_in_order(work: Work, kind: str, queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("with_middleware", [False, True])
-def test_no_run_sees_the_context_of_another(work: Work, kind: str, queue: Queue, with_middleware: bool) -> None:
-    """Each run begins with the context in which the worker was started, including the decimal context. So do stop
-    hooks.
+def test_no_run_sees_the_context_of_another(
+    work: Work, kind: str, queue: Queue, with_middleware: bool
+) -> None:
+    """Each run begins with the context in which the worker was started, including the decimal
+    context. So do stop hooks.
     """
     running = work()
     seen: list[tuple[str, int]] = []
@@ -255,7 +271,9 @@ def test_no_run_sees_the_context_of_another(work: Work, kind: str, queue: Queue,
     assert set(seen) == {("started", 11)}
 
 
-def test_exceptions_through_middleware_are_the_handler_s(work: Work, kind: str, queue: Queue) -> None:
+def test_exceptions_through_middleware_are_the_handler_s(
+    work: Work, kind: str, queue: Queue
+) -> None:
     running = work()
     caught: list[str] = []
 
@@ -284,7 +302,9 @@ def test_exceptions_through_middleware_are_the_handler_s(work: Work, kind: str, 
         queue.enqueue(payload, id=payload.decode())
     with running:
         until(lambda: queue.counts() == Counts(enqueued=4, completed=1, dead=3))
-    assert {letter.job.id: (letter.reason, letter.job.attempt) for letter in queue.admin.dead()} == {
+    assert {
+        letter.job.id: (letter.reason, letter.job.attempt) for letter in queue.admin.dead()
+    } == {
         "lookup": ("not found", 1),
         "other": ("OSError: broken", 2),
         "refused": ("PermissionError: not you", 2),
@@ -294,7 +314,8 @@ def test_exceptions_through_middleware_are_the_handler_s(work: Work, kind: str, 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["plain", "inside async"])
 def test_plain_middleware_of_an_async_worker(newest: Server, queue: Queue, traced: bool) -> None:
-    """It surrounds plain functions inside async middleware, with the thread and the context variables of each."""
+    """It surrounds plain functions inside async middleware, with the thread and the context
+    variables of each."""
     worker, said = AsyncWorker(newest.url), list[tuple[str, bool, str]]()
 
     def note(what: str) -> None:
@@ -373,9 +394,11 @@ def test_what_middleware_swallows_is_complete(work: Work, kind: str, queue: Queu
         assert receipt.result(timeout=20) == b"instead"
 
 
-def test_batches_and_kinds_and_tasks_have_it_too(work: Work, kind: str, newest: Server, queue: Queue) -> None:
-    """Middleware is called once for a batch, with the sequence of its jobs. For a task it sees the function's return
-    value.
+def test_batches_and_kinds_and_tasks_have_it_too(
+    work: Work, kind: str, newest: Server, queue: Queue
+) -> None:
+    """Middleware is called once for a batch, with the sequence of its jobs. For a task it sees the
+    function's return value.
     """
     running = work()
     seen: list[Any] = []
@@ -424,7 +447,8 @@ def test_batches_and_kinds_and_tasks_have_it_too(work: Work, kind: str, newest: 
 
 
 def test_a_deadline_is_inside(work: Work, kind: str, queue: Queue, gate: threading.Event) -> None:
-    """Middleware sees the cancellation of a coroutine. A thread's job is settled, and the thread is told."""
+    """Middleware sees the cancellation of a coroutine. A thread's job is settled, and the thread is
+    told."""
     running = work()
     seen: list[str] = []
 
@@ -475,7 +499,8 @@ def test_a_hung_thread_keeps_its_slot(newest: Server, queue: Queue, gate: thread
 
 
 def until_or_not(condition: Callable[[], bool], seconds: float) -> bool:
-    """Tell whether the condition comes true within so many seconds. It checks that an event does not happen."""
+    """Tell whether the condition comes true within so many seconds. It checks that an event does
+    not happen."""
     never = threading.Event()
     for _ in range(int(seconds / 0.01)):
         if condition():
@@ -516,7 +541,9 @@ def test_middleware_that_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
-def test_the_test_s_own_server_has_hooks_and_middleware_too(kind: str, newest: Server, queue: Queue) -> None:
+def test_the_test_s_own_server_has_hooks_and_middleware_too(
+    kind: str, newest: Server, queue: Queue
+) -> None:
     worker: Any = (Worker if kind == "threads" else AsyncWorker)("redis://127.0.0.1:1/0")
     said: list[str] = []
     worker.on_start(lambda: said.append("start"))

@@ -30,21 +30,30 @@ def contents(server: Server) -> dict[bytes, object]:
         for key in client.scan_iter():
             if client.type(key) == b"stream":
                 info = client.xinfo_stream(key)
-                found[key] = [info["length"], info["last-generated-id"], client.xpending(key, "workers")]
+                found[key] = [
+                    info["length"],
+                    info["last-generated-id"],
+                    client.xpending(key, "workers"),
+                ]
             elif not key.endswith((b":workers", b":registered")) and b":lane:" not in key:
                 found[key] = client.dump(key)
-            if key.endswith(b":stats"):  # since when it is looked after, and how far the sweep has come
-                found[key] = {name: value for name, value in client.hgetall(key).items() if name not in UPKEEP}
+            # since when it is looked after, and how far the sweep has come
+            if key.endswith(b":stats"):
+                found[key] = {
+                    name: value for name, value in client.hgetall(key).items() if name not in UPKEEP
+                }
     return found
 
 
 @pytest.mark.slow
 @ENGINES
 def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """An idle worker makes a blocked read each five seconds with a call after it, a look each third of the timeout, and
-    heartbeats. Six commands a second are allowed. It writes only heartbeats and records of calls (H-10).
+    """An idle worker makes a blocked read each five seconds with a call after it, a look each third
+    of the timeout, and heartbeats. Six commands a second are allowed. It writes only heartbeats and
+    records of calls (H-10).
     """
-    worker = work(heartbeat=0.5, timeout=2.5)  # beats and looks come four times as often as usual, the reads do not
+    # beats and looks come four times as often as usual, the reads do not
+    worker = work(heartbeat=0.5, timeout=2.5)
 
     @worker.handler("q")
     def body(job: Job) -> None:
@@ -65,15 +74,23 @@ def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Record
     beats, looks, reads = ran["zadd"], ran["hmget"], ran["xreadgroup"]
     assert looks <= 2 + beats * 0.5 / (2.5 / 3)
     assert reads <= 1 + beats * 0.5 / BLOCK_S
-    sent = sum(ran.values()) - ran["info"] - ran["ping"] - ran["client|setinfo"] - ran["client|setname"] - ran["hello"]
-    assert sent <= 4 * beats + 9 * looks + 5 * (reads + 1)  # 5.7 a second, by the usual 2, 10 / 3 and 5 seconds
+    sent = (
+        sum(ran.values())
+        - ran["info"]
+        - ran["ping"]
+        - ran["client|setinfo"]
+        - ran["client|setname"]
+        - ran["hello"]
+    )
+    # 5.7 a second, by the usual 2, 10 / 3 and 5 seconds
+    assert sent <= 4 * beats + 9 * looks + 5 * (reads + 1)
     assert not ran.keys() & {"xadd", "xclaim", "xdel", "hincrby"}
 
 
 @ENGINES
 def test_what_a_lone_job_costs(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """The worker makes two round trips on few connections. It leases the job after the read that it ends, and completes
-    it.
+    """The worker makes two round trips on few connections. It leases the job after the read that it
+    ends, and completes it.
     """
     worker, jobs = work(), 50
 
@@ -101,7 +118,8 @@ def test_idle_workers_begin_at_once(
     server: Server, kind: str, work: Work, record_property: Callable[[str, object], None]
 ) -> None:
     """A waiting worker is woken when a job is enqueued, released, retried or promoted."""
-    worker = work(url=server.url, heartbeat=0.4, timeout=2.0)  # delays of others are seen with each look
+    # delays of others are seen with each look
+    worker = work(url=server.url, heartbeat=0.4, timeout=2.0)
     began: dict[str, float] = {}
 
     @worker.handler("q")
@@ -139,7 +157,8 @@ def test_idle_workers_begin_at_once(
 
 @ENGINES
 def test_delayed_jobs_come_when_they_are_due(work: Work, queue: Queue, record: Recorder) -> None:
-    """Jobs come in the order of their times and never early, although the worker slept before (H-14, scaled)."""
+    """Jobs come in the order of their times and never early, although the worker slept before
+    (H-14, scaled)."""
     worker = work()
 
     @worker.handler("q", concurrency=1)
@@ -149,14 +168,21 @@ def test_delayed_jobs_come_when_they_are_due(work: Work, queue: Queue, record: R
 
     with worker:
         until(queue.admin.workers)
-        receipts = [queue.enqueue(payload, delay=delay) for payload, delay in [(b"c", 0.9), (b"a", 0.3), (b"b", 0.6)]]
+        receipts = [
+            queue.enqueue(payload, delay=delay)
+            for payload, delay in [(b"c", 0.9), (b"a", 0.3), (b"b", 0.6)]
+        ]
         until(lambda: queue.counts().completed == 3)
     assert len(receipts) == 3
     assert [payload for payload, _ in record.ended] == [b"a", b"b", b"c"]
-    assert all(after >= delay for (_, after), delay in zip(record.ended, [0.3, 0.6, 0.9], strict=True))
+    assert all(
+        after >= delay for (_, after), delay in zip(record.ended, [0.3, 0.6, 0.9], strict=True)
+    )
 
 
-def test_a_job_for_each_of_many_idle_workers(newest: Server, queue: Queue, gate: threading.Event) -> None:
+def test_a_job_for_each_of_many_idle_workers(
+    newest: Server, queue: Queue, gate: threading.Event
+) -> None:
     """Several jobs that come back at once wake several workers. None waits behind a busy worker."""
     record = Recorder()
     workers = [Running("threads", url=newest.url, name=f"w{n}") for n in range(4)]

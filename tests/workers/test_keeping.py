@@ -51,7 +51,8 @@ holds() if sys.argv[1] == "sync" else asyncio.run(awaits())
 
 @pytest.fixture(params=["sync", "async"])
 def held(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
-    """Return a function that runs another beside a kept lease, in either colour. It returns both answers."""
+    """Return a function that runs another beside a kept lease, in either colour. It returns both
+    answers."""
     colour = request.param
 
     def with_queue(function: Callable[[Any], Any], **options: Any) -> Any:
@@ -120,7 +121,9 @@ def test_what_is_no_longer_kept_lasts_as_long_as_any(server: Server) -> None:
         kept, other = queue.lease_many(2)
 
         def left() -> float:
-            return float(client.zscore(Keys.of("q").key("workers"), kept.worker)) / 1000 - now(server)
+            return float(client.zscore(Keys.of("q").key("workers"), kept.worker)) / 1000 - now(
+                server
+            )
 
         with queue.keeping([kept], **OPTIONS):
             until(lambda: left() <= TIMEOUT)
@@ -132,8 +135,11 @@ def test_what_is_no_longer_kept_lasts_as_long_as_any(server: Server) -> None:
 @pytest.mark.sampled("colour")
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str, shards: int) -> None:
-    """The lease lasts a minute and the registration longer, so the missing heartbeat shows the death."""
+def test_a_holder_s_death_is_found_by_its_heartbeat(
+    server: Server, colour: str, shards: int
+) -> None:
+    """The lease lasts a minute and the registration longer, so the missing heartbeat shows the
+    death."""
     with Queue("q", url=server.url, shards=shards) as queue:
         queue.enqueue_many([b"%d" % number for number in range(3)])
         with Script(HOLDER, [colour, server.url, str(shards)]) as holder:
@@ -148,25 +154,37 @@ def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str,
         began, taken = time.monotonic(), list[Any]()
         while len(taken) < 3 and time.monotonic() - began < 50:
             taken += queue.lease_many(3, block=1)
-        assert {(lease.job.payload, lease.job.attempt) for lease in taken} == {(b"0", 2), (b"1", 2), (b"2", 2)}
+        assert {(lease.job.payload, lease.job.attempt) for lease in taken} == {
+            (b"0", 2),
+            (b"1", 2),
+            (b"2", 2),
+        }
 
 
 def seconds_left(client: Any, server: Server) -> float:
-    """Return the seconds for which the last holder is still registered. They exceed a timeout if a lease prolonged
-    it.
+    """Return the seconds for which the last holder is still registered. They exceed a timeout if a
+    lease prolonged it.
     """
     deadlines = [
-        float(at) for key in client.scan_iter("*:workers") for _, at in client.zrange(key, 0, -1, withscores=True)
+        float(at)
+        for key in client.scan_iter("*:workers")
+        for _, at in client.zrange(key, 0, -1, withscores=True)
     ]
     return max(deadlines, default=float("inf")) / 1000 - now(server)
 
 
 @pytest.mark.parametrize("leases", ["abc", 3, iter([])])
 def test_what_is_no_collection_is_refused(newest: Server, leases: Any) -> None:
-    with Queue("q", url=newest.url) as queue, pytest.raises(TypeError, match="leases must be a collection"):
+    with (
+        Queue("q", url=newest.url) as queue,
+        pytest.raises(TypeError, match="leases must be a collection"),
+    ):
         queue.keeping(leases)
 
 
 def test_a_timeout_of_less_than_two_heartbeats_is_refused(newest: Server) -> None:
-    with Queue("q", url=newest.url) as queue, pytest.raises(ValueError, match="twice the heartbeat"):
+    with (
+        Queue("q", url=newest.url) as queue,
+        pytest.raises(ValueError, match="twice the heartbeat"),
+    ):
         queue.keeping([], heartbeat=2.0, timeout=3.0)

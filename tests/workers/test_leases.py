@@ -29,8 +29,11 @@ def client(newest: Server) -> Iterator[redis.Redis]:
         yield client
 
 
-def test_a_job_that_runs_longer_than_its_lease(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """It is renewed, and no other worker gets it, though others look for expired leases all the time."""
+def test_a_job_that_runs_longer_than_its_lease(
+    work: Work, queue: Queue, newest: Server, record: Recorder
+) -> None:
+    """It is renewed, and no other worker gets it, though others look for expired leases all the
+    time."""
     first, second = (work(heartbeat=0.1, timeout=5.0) for _ in range(2))
     for worker in first, second:
 
@@ -45,7 +48,8 @@ def test_a_job_that_runs_longer_than_its_lease(work: Work, queue: Queue, newest:
         until(lambda: queue.counts().completed == 1)
     assert record.ended == [1]
     renewals = (calls(newest) - before)["xclaim"]
-    assert 1 <= renewals <= 1 + math.ceil(3.0 / 0.3) + 1  # one for the job; and none before a third of it is over
+    # one for the job; and none before a third of it is over
+    assert 1 <= renewals <= 1 + math.ceil(3.0 / 0.3) + 1
 
 
 def test_short_jobs_are_not_renewed(work: Work, queue: Queue, newest: Server) -> None:
@@ -66,11 +70,14 @@ def test_short_jobs_are_not_renewed(work: Work, queue: Queue, newest: Server) ->
         ran = [entry["command"].split()[:2] for entry in client.slowlog_get(100_000)]
         client.config_set(*(word for row in known.items() for word in row))
     assert [b"EVALSHA", script("lease").sha.encode()] in ran
-    # Once at most: as it begins to listen for losses, it looks whether it still has what it holds already.
+    # Once at most: as it begins to listen for losses, it looks whether it still has what it holds
+    # already.
     assert ran.count([b"EVALSHA", script("renew").sha.encode()]) <= 1
 
 
-def test_jobs_that_wait_for_a_slot_are_renewed_too(work: Work, queue: Queue, record: Recorder) -> None:
+def test_jobs_that_wait_for_a_slot_are_renewed_too(
+    work: Work, queue: Queue, record: Recorder
+) -> None:
     """A batch that gathers for longer than its lease is not reclaimed meanwhile."""
     worker = work(heartbeat=0.1, timeout=5.0)
 
@@ -100,7 +107,8 @@ def lose(how: str, queue: Queue, client: redis.Redis) -> None:
 def test_a_job_lost_under_its_handler(
     work: Work, queue: Queue, kind: str, client: redis.Redis, how: str, record: Recorder
 ) -> None:
-    """A coroutine is cancelled, and a thread sees `job.lost`. A later exception changes nothing (W-12, W-13)."""
+    """A coroutine is cancelled, and a thread sees `job.lost`. A later exception changes nothing
+    (W-12, W-13)."""
     worker = work(heartbeat=0.1, timeout=5.0)
     cancelled: list[bool] = []
 
@@ -138,14 +146,17 @@ def take_away(how: str, queue: Queue, server: redis.Redis) -> None:
         assert queue.admin.fail_worker(str(state.worker)) == 1
     else:  # as peers do whose look at it comes late: nobody is told
         jobs, entry = queue.ops.keys.key("jobs"), str(state.entry)
-        server.xclaim(jobs, "workers", "parked", 0, [entry], justid=True, retrycount=state.job.attempt)  # type: ignore[arg-type]
+        server.xclaim(
+            jobs, "workers", "parked", 0, [entry], justid=True, retrycount=state.job.attempt
+        )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("how", ["expired", "worker failed", "reclaimed"])
 def test_a_job_that_comes_back_to_the_worker_that_ran_it(
     work: Work, queue: Queue, client: redis.Redis, how: str, kind: str, record: Recorder
 ) -> None:
-    """The run that lost its lease is told, although the same worker has the job again. The new run is not told."""
+    """The run that lost its lease is told, although the same worker has the job again. The new run
+    is not told."""
     worker = work(heartbeat=0.1, timeout=5.0)
     runs: list[Job] = []
     told: list[int] = []
@@ -176,7 +187,9 @@ def test_a_job_that_comes_back_to_the_worker_that_ran_it(
 
 
 @pytest.mark.parametrize("how", ["returns", "raises"])
-def test_a_handler_that_gives_up_has_not_finished(work: Work, queue: Queue, client: redis.Redis, how: str) -> None:
+def test_a_handler_that_gives_up_has_not_finished(
+    work: Work, queue: Queue, client: redis.Redis, how: str
+) -> None:
     """Its later result is ignored. The present holder completes the job."""
     worker = work(heartbeat=0.1, timeout=5.0)
     over = threading.Event()
@@ -219,7 +232,13 @@ def test_a_completion_before_anybody_told(
         until(lambda: list(queue.admin.running()))
         lose("stolen", queue, client)
         gate.set()
-        until(lambda: worker.engine.lifecycle.consumers[0].jobs.lost if fenced else queue.counts().completed)
+        until(
+            lambda: (
+                worker.engine.lifecycle.consumers[0].jobs.lost
+                if fenced
+                else queue.counts().completed
+            )
+        )
     if fenced:
         assert queue.counts() == Counts(enqueued=1, leased=1)
         assert not queue.results([receipt.id])
@@ -228,7 +247,9 @@ def test_a_completion_before_anybody_told(
         assert queue.result(receipt.id) == b"late"
 
 
-def test_a_batch_that_lost_some_of_its_jobs(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
+def test_a_batch_that_lost_some_of_its_jobs(
+    work: Work, queue: Queue, gate: threading.Event, record: Recorder
+) -> None:
     """The handler goes on for the other jobs, and its result counts for them alone."""
     worker = work(heartbeat=0.1, timeout=5.0)
     lost: list[list[bytes]] = []

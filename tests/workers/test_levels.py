@@ -1,4 +1,5 @@
-"""Workers that know fewer priority levels than a producer uses. They go on with the known levels."""
+"""Workers that know fewer priority levels than a producer uses. They go on with the known
+levels."""
 
 from __future__ import annotations
 
@@ -17,14 +18,24 @@ Work = Callable[..., Running]
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the log lines about levels."""
-    return [entry.getMessage() for entry in caplog.records if entry.getMessage().startswith("levels_unknown")]
+    return [
+        entry.getMessage()
+        for entry in caplog.records
+        if entry.getMessage().startswith("levels_unknown")
+    ]
 
 
 @pytest.mark.parametrize("known", [1, 2])
 def test_a_job_of_an_unknown_level_stops_nothing(
-    work: Work, queue: Queue, newest: Server, record: Recorder, caplog: pytest.LogCaptureFixture, known: int
+    work: Work,
+    queue: Queue,
+    newest: Server,
+    record: Recorder,
+    caplog: pytest.LogCaptureFixture,
+    known: int,
 ) -> None:
-    """The queue and the worker's other queues go on. The job waits for a worker that knows its level."""
+    """The queue and the worker's other queues go on. The job waits for a worker that knows its
+    level."""
     caplog.set_level(logging.ERROR, "headrace")
     few = work()
     for name in "q", "other":
@@ -36,7 +47,11 @@ def test_a_job_of_an_unknown_level_stops_nothing(
             if job.payload == b"again" and job.attempt == 1:
                 raise ValueError("once more")
 
-    with few, Queue("other", url=newest.url) as other, Queue("q", url=newest.url, priorities=4) as more:
+    with (
+        few,
+        Queue("other", url=newest.url) as other,
+        Queue("q", url=newest.url, priorities=4) as more,
+    ):
         queue.enqueue(b"before")
         record.await_ended(1)
         more.enqueue(b"far", priority=3)
@@ -46,7 +61,14 @@ def test_a_job_of_an_unknown_level_stops_nothing(
         queue.enqueue(b"near")
         other.enqueue(b"elsewhere")
         record.await_ended(6)
-        assert sorted(record.ended) == [b"again", b"again", b"before", b"elsewhere", b"later", b"near"]
+        assert sorted(record.ended) == [
+            b"again",
+            b"again",
+            b"before",
+            b"elsewhere",
+            b"later",
+            b"near",
+        ]
         until(lambda: more.counts() == Counts(waiting=1, enqueued=5, completed=4))
         assert not few.engine.finished
         assert len(told(caplog)) == 1
@@ -88,7 +110,9 @@ def test_a_job_of_an_unknown_level_that_died_with_its_worker_waits(
         assert [one.job.payload for one in more.lease_many(2)] == [b"far", b"farther"]
 
 
-def test_a_schedule_of_an_unknown_level_ticks(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
+def test_a_schedule_of_an_unknown_level_ticks(
+    work: Work, queue: Queue, newest: Server, record: Recorder
+) -> None:
     """Its jobs get the last level that the enqueuing worker knows."""
     few = work()
 

@@ -1,4 +1,5 @@
-"""An `AsyncQueue` and event loops. One has ended, two run at once, or `run()` is called inside one."""
+"""An `AsyncQueue` and event loops. One has ended, two run at once, or `run()` is called inside
+one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ def test_a_queue_outlives_its_event_loop(server: Server) -> None:
     queue = AsyncQueue("q", url=server.url)
 
     async def many() -> list[bool]:
-        return [one.added for one in await asyncio.gather(*(queue.enqueue(b"x") for _ in range(30)))]
+        return [
+            one.added for one in await asyncio.gather(*(queue.enqueue(b"x") for _ in range(30)))
+        ]
 
     async def close() -> int:
         there = (await queue.counts()).waiting
@@ -37,7 +40,9 @@ def test_calls_that_a_loop_took_with_it_hold_up_nothing(newest: Server) -> None:
         assert not any(call.done() for call in calls)
 
     async def again() -> int:
-        receipts = await asyncio.wait_for(asyncio.gather(*(queue.enqueue(b"y") for _ in range(50))), 30)
+        receipts = await asyncio.wait_for(
+            asyncio.gather(*(queue.enqueue(b"y") for _ in range(50))), 30
+        )
         await queue.close()
         return len(receipts)
 

@@ -1,4 +1,5 @@
-"""One worker for many queues. The tests check the cost, and that each queue is served as if alone."""
+"""One worker for many queues. The tests check the cost, and that each queue is served as if
+alone."""
 
 from __future__ import annotations
 
@@ -56,9 +57,11 @@ def rests(worker: Running) -> bool:
 
 @pytest.mark.slow
 @ENGINES
-def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Server, record: Recorder) -> None:
-    """All queues share one blocked read, and each has a call in half a minute. There are four connections, and two more
-    under load.
+def test_what_many_idle_queues_cost(
+    work: Work, queues: list[Queue], newest: Server, record: Recorder
+) -> None:
+    """All queues share one blocked read, and each has a call in half a minute. There are four
+    connections, and two more under load.
     """
     worker, pools = work(heartbeat=0.4, timeout=2.0), list[Any]()
     serve(worker, record)
@@ -78,7 +81,8 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
 
             def closed() -> bool:
                 for pool in pools if worker.kind == "threads" else ():
-                    for spare in pool._spare():  # which the next call would ask for, a quarter of a minute later
+                    # which the next call would ask for, a quarter of a minute later
+                    for spare in pool._spare():
                         pool.drop(spare)
                 return len(client.client_list()) - ours - 1 <= 4  # beats, Pub/Sub, a read, a call
 
@@ -92,12 +96,16 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
 
 
 def held_in_memory() -> list[HeldJob]:
-    """Return the jobs that the collector knows. It does not ask objects for their class, as some of them are lazy."""
+    """Return the jobs that the collector knows. It does not ask objects for their class, as some of
+    them are lazy."""
     return [one for one in gc.get_objects() if type(one) is HeldJob]
 
 
-def test_a_quiet_queue_keeps_no_job_in_memory(work: Work, queues: list[Queue], record: Recorder) -> None:
-    """The reply of its last call is freed without the collector. With a thousand queues it could be a megabyte each."""
+def test_a_quiet_queue_keeps_no_job_in_memory(
+    work: Work, queues: list[Queue], record: Recorder
+) -> None:
+    """The reply of its last call is freed without the collector. With a thousand queues it could be
+    a megabyte each."""
     worker = work(heartbeat=0.4, timeout=2.0)
     serve(worker, record)
     before = set(map(id, held_in_memory()))  # of other tests' circles
@@ -118,8 +126,8 @@ def test_a_quiet_queue_keeps_no_job_in_memory(work: Work, queues: list[Queue], r
 def test_a_peer_that_works_and_dies_is_found_where_all_rest(
     kind: str, peer: str, work: Work, queues: list[Queue], newest: Server, record: Recorder
 ) -> None:
-    """The peer sends a message when it begins or is no longer idle, and the others then look. Its jobs are back after a
-    timeout, or when their leases expire.
+    """The peer sends a message when it begins or is no longer idle, and the others then look. Its
+    jobs are back after a timeout, or when their leases expire.
     """
     worker, ops = work(heartbeat=0.4, timeout=2.0), queues[0].ops
     with Queue(NAMES[0], url=newest.url) as first:
@@ -140,7 +148,8 @@ def test_a_peer_that_works_and_dies_is_found_where_all_rest(
             leased = together.execute()[-1]
         assert len(leased[3]) == 2
         record.await_ended(1)
-        assert time.monotonic() - since < LEAST_S / 2  # or it may have come by the next call to rest
+        # or it may have come by the next call to rest
+        assert time.monotonic() - since < LEAST_S / 2
         until(lambda: queues[0].counts().completed == 1)
 
 
@@ -159,13 +168,16 @@ def test_what_another_reader_was_given_and_left_is_found_where_all_rest(
         since = time.monotonic()
         with client.pipeline() as together:  # at once: or the worker would have it
             together.xadd(part("jobs"), {"data": "x"})
-            together.xreadgroup("workers", "idle" if how == "new" else "parked", {part("jobs"): ">"})
+            together.xreadgroup(
+                "workers", "idle" if how == "new" else "parked", {part("jobs"): ">"}
+            )
             if how == "parked":
                 together.xadd(part("wake"), {"": ""})
                 together.xreadgroup("workers", "idle", {part("wake"): ">"})
             together.execute()
         record.await_ended(1)
-        assert time.monotonic() - since < LEAST_S / 2  # or it may have come by the next call to rest
+        # or it may have come by the next call to rest
+        assert time.monotonic() - since < LEAST_S / 2
         until(lambda: queue.counts().completed == 1)
 
 
@@ -189,7 +201,8 @@ def test_a_worker_at_rest_learns_that_it_was_declared_dead(
 
 @ENGINES
 def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: Recorder) -> None:
-    """Each queue wakes the worker again and again, by an enqueue, a release, a delay or a resume."""
+    """Each queue wakes the worker again and again, by an enqueue, a release, a delay or a
+    resume."""
     worker = work(heartbeat=0.4, timeout=2.0)
     serve(worker, record)
     paused = queues[::4]
@@ -221,7 +234,8 @@ def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: R
 @pytest.mark.slow
 @ENGINES
 def test_a_full_queue_starves_no_other(work: Work, queues: list[Queue], record: Recorder) -> None:
-    """One queue has thousands of jobs and the others have one. These do not wait for the first to be empty."""
+    """One queue has thousands of jobs and the others have one. These do not wait for the first to
+    be empty."""
     worker = work()
     serve(worker, record)
     queues[0].enqueue_many([b"bulk"] * 20_000)

@@ -32,11 +32,12 @@ def consumers(queue: Queue, server: Server) -> set[str]:
     return {row["name"].decode().partition(".")[0] for row in rows} - {"parked", "idle"}
 
 
-# -- names -------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
-    """The worker is listed with its queue and the number of its jobs. Afterwards none is listed (W-4)."""
+    """The worker is listed with its queue and the number of its jobs. Afterwards none is listed
+    (W-4)."""
     gate = threading.Event()
     worker = work(name="w1")
 
@@ -59,8 +60,8 @@ def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
 def test_a_killed_worker_resumes(
     server: Server, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """A worker that is started again under its name runs its own jobs first, long before its leases or heartbeat would
-    end. They count as deliveries (B-1).
+    """A worker that is started again under its name runs its own jobs first, long before its leases
+    or heartbeat would end. They count as deliveries (B-1).
     """
     with Processes(kind, server.url, tmp_path) as processes, Queue("q", url=server.url) as queue:
         first = processes.start("w1", concurrency=2, heartbeat=0.5, timeout=NEVER)
@@ -80,7 +81,12 @@ def test_a_killed_worker_resumes(
         order = [note.payload for note in done]
         assert order[0] == "hold 0"
         assert sorted(order) == ["front", "hold 0", "hold 1", "new"]
-        assert {note.payload: note.attempt for note in done} == {"hold 0": 2, "hold 1": 2, "front": 1, "new": 1}
+        assert {note.payload: note.attempt for note in done} == {
+            "hold 0": 2,
+            "hold 1": 2,
+            "front": 1,
+            "new": 1,
+        }
         until(lambda: queue.counts() == Counts(enqueued=4, completed=4))
         assert consumers(queue, server) == {"w1", queue._leaser.name}
         assert len([x for x in queue.admin.workers() if x.name.startswith("w1.")]) == 1
@@ -109,7 +115,8 @@ def test_poison_under_a_name(processes: Processes, queue: Queue, newest: Server)
 
 @ENGINES
 def test_a_second_one_under_a_name(work: Work, queue: Queue, record: Recorder) -> None:
-    """The second worker is refused with advice, and the first goes on. It is let in when the first has gone (B-7)."""
+    """The second worker is refused with advice, and the first goes on. It is let in when the first
+    has gone (B-7)."""
     first, second = (work(name="w1", heartbeat=0.3, timeout=NEVER) for _ in range(2))
     for worker in first, second:
 
@@ -123,7 +130,9 @@ def test_a_second_one_under_a_name(work: Work, queue: Queue, record: Recorder) -
         (name,) = [x.name for x in queue.admin.workers()]
         second.start()
         until(lambda: second.engine.error is not None)
-        with pytest.raises(NameTaken, match=rf"name='w1': {name} lives under this name, on queue 'q'; give each"):
+        with pytest.raises(
+            NameTaken, match=rf"name='w1': {name} lives under this name, on queue 'q'; give each"
+        ):
             second.close()
         queue.enqueue(b"x")
         record.await_ended(1)
@@ -173,12 +182,13 @@ def test_without_names_any_number_may_come(work: Work, queue: Queue, record: Rec
     assert queue.admin.workers() == []
 
 
-# -- what an operator does to workers ------------------------------------------------------------------------
+# -- what an operator does to workers --------------------------------------------------------------
 
 
 @ENGINES
 def test_a_failed_worker(work: Work, queue: Queue) -> None:
-    """Its jobs are available at once. The worker learns it with its next heartbeat, stops them, and registers again."""
+    """Its jobs are available at once. The worker learns it with its next heartbeat, stops them, and
+    registers again."""
     began: list[bytes] = []
     lost: list[bytes] = []
     release = threading.Event()
@@ -198,7 +208,8 @@ def test_a_failed_worker(work: Work, queue: Queue) -> None:
 
     with worker:
         queue.enqueue_many([b"a", b"b"])
-        until(lambda: sorted(began) == [b"a", b"b"])  # leased, and not yet begun, they would be lost unseen
+        # leased, and not yet begun, they would be lost unseen
+        until(lambda: sorted(began) == [b"a", b"b"])
         (before,) = [x.name for x in queue.admin.workers()]
         assert queue.admin.fail_worker("w1") == 2
         until(lambda: queue.counts() == Counts(enqueued=2, completed=2))
@@ -229,13 +240,16 @@ def test_expired_leases_of_a_worker(work: Work, queue: Queue, record: Recorder) 
         until(lambda: queue.counts() == Counts(enqueued=2, completed=2))
 
 
-# -- pause -----------------------------------------------------------------------------------------------------
+# -- pause -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @ENGINES
-def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event) -> None:
-    """Running jobs go on. No other begins, and the server is not asked in vain. After a resume work begins at once."""
+def test_a_paused_worker(
+    work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event
+) -> None:
+    """Running jobs go on. No other begins, and the server is not asked in vain. After a resume work
+    begins at once."""
     worker = work()
 
     @worker.handler("q", concurrency=5)
@@ -253,7 +267,8 @@ def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recor
         before = calls(newest)
         time.sleep(2.0)  # what is awaited is that hardly anything happens
         ran = calls(newest) - before
-        assert ran["xread"] + ran["evalsha"] <= 16  # 8, as a rule: a read and a lease a second, looks, beats
+        # 8, as a rule: a read and a lease a second, looks, beats
+        assert ran["xread"] + ran["evalsha"] <= 16
         assert not ran["xreadgroup"]
         gate.set()
         until(lambda: queue.counts().completed == 1)
@@ -266,7 +281,8 @@ def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recor
 
 
 def test_paused_before_it_starts(work: Work, queue: Queue, record: Recorder) -> None:
-    """A worker of a paused queue waits and can stop. A later one begins when the queue is resumed."""
+    """A worker of a paused queue waits and can stop. A later one begins when the queue is
+    resumed."""
     queue.admin.pause()
     queue.enqueue(b"x")
     workers = [work(), work()]

@@ -1,4 +1,5 @@
-"""Workers of ordered queues. Jobs of one key run one at a time and in order, over all workers and shards."""
+"""Workers of ordered queues. Jobs of one key run one at a time and in order, over all workers and
+shards."""
 
 from __future__ import annotations
 
@@ -24,15 +25,17 @@ class Judge:
     """A record of all runs by key and number. A cancelled job may run until its handler is told."""
 
     wrong: list[str] = field(factory=list[str])
-    running: dict[tuple[str, int], object] = field(factory=dict[tuple[str, int], object])  # the runs that count
+    # the runs that count
+    running: dict[tuple[str, int], object] = field(factory=dict[tuple[str, int], object])
     over: set[tuple[str, int]] = field(factory=set[tuple[str, int]])
     attempts: dict[tuple[str, int], int] = field(factory=dict[tuple[str, int], int])
     cancelled: set[tuple[str, int]] = field(factory=set[tuple[str, int]])
     lock: Any = field(factory=threading.Lock)
 
     def begins(self, key: str, number: int, attempt: int) -> object:
-        """Begin a run. All earlier jobs of its key must have ended or been cancelled. Runs of earlier attempts do not
-        count any more, and one of them may begin late when its lease is lost.
+        """Begin a run. All earlier jobs of its key must have ended or been cancelled. Runs of
+        earlier attempts do not count any more, and one of them may begin late when its lease is
+        lost.
         """
         run = object()
         with self.lock:
@@ -63,7 +66,8 @@ class Judge:
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("seed", [1])
 def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool) -> None:
-    """Handlers of three workers fail in every way. Jobs are cancelled, leases end, and a worker stops."""
+    """Handlers of three workers fail in every way. Jobs are cancelled, leases end, and a worker
+    stops."""
     judge, dice, tried = Judge(), random.Random(seed), set[tuple[str, int]]()
     settings: dict[str, Any] = {"shards": shards, "lease": 30.0}
     number_of_each = 25 if large else 12
@@ -73,7 +77,10 @@ def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool)
         made = Running(kind, url=server.url)
 
         @made.handler(
-            Queue("q", url=server.url, **settings), ordered=True, concurrency=6, retry=Retry(attempts=50, wait=0)
+            Queue("q", url=server.url, **settings),
+            ordered=True,
+            concurrency=6,
+            retry=Retry(attempts=50, wait=0),
         )
         def work(job: Any) -> Iterator[float]:
             number = int(job.payload)
@@ -82,7 +89,13 @@ def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool)
             chance = plan[job.key][number]
             if chance < 0.3 and (job.key, number) not in tried:
                 tried.add((job.key, number))
-                raise Release if chance < 0.05 else RetryLater(0.01) if chance < 0.15 else ValueError("once more")
+                raise (
+                    Release
+                    if chance < 0.05
+                    else RetryLater(0.01)
+                    if chance < 0.15
+                    else ValueError("once more")
+                )
             judge.ends(job.key, number, run)
             if chance > 0.94:
                 raise DeadLetter("no")
@@ -90,7 +103,13 @@ def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool)
         return made
 
     with Queue("q", url=server.url, **settings) as queue:
-        queue.enqueue_many([NewJob(b"%d" % n, key=key, id=f"{key}.{n}") for n in range(number_of_each) for key in plan])
+        queue.enqueue_many(
+            [
+                NewJob(b"%d" % n, key=key, id=f"{key}.{n}")
+                for n in range(number_of_each)
+                for key in plan
+            ]
+        )
         workers = [worker() for _ in range(3)]
         for one in workers:
             one.start()
@@ -132,7 +151,8 @@ def test_the_next_of_a_key_follows_at_once(server: Server, kind: str) -> None:
 
 
 def test_a_hot_key_keeps_no_other_waiting(server: Server, kind: str, gate: threading.Event) -> None:
-    """A thousand jobs of a key wait for a long run. Jobs behind them and jobs without a key go on."""
+    """A thousand jobs of a key wait for a long run. Jobs behind them and jobs without a key go
+    on."""
     worker, done = Running(kind, url=server.url), list[bytes]()
 
     @worker.handler(Queue("q", url=server.url), ordered=True, concurrency=2)
@@ -142,7 +162,9 @@ def test_a_hot_key_keeps_no_other_waiting(server: Server, kind: str, gate: threa
         done.append(job.payload)
 
     with Queue("q", url=server.url) as queue:
-        queue.enqueue_many([*[NewJob(b"%d" % n, key="hot") for n in range(1000)], NewJob(b"a", key="other"), b"b"])
+        queue.enqueue_many(
+            [*[NewJob(b"%d" % n, key="hot") for n in range(1000)], NewJob(b"a", key="other"), b"b"]
+        )
         with worker:
             until(lambda: len(done) == 2)
             assert sorted(done) == [b"a", b"b"]
@@ -157,7 +179,11 @@ def test_a_killed_worker(processes: Processes, newest: Server) -> None:
     """Its job comes first elsewhere, before the other jobs of its key."""
     with Queue("q", url=newest.url) as queue:
         queue.enqueue_many(
-            [NewJob(b"hold %s %d" % (key, n), key=key.decode()) for n in range(3) for key in (b"a", b"b")]
+            [
+                NewJob(b"hold %s %d" % (key, n), key=key.decode())
+                for n in range(3)
+                for key in (b"a", b"b")
+            ]
         )
         victim = processes.start("victim", concurrency=4, ordered=True)
         processes.await_notes(2, "began")
@@ -167,7 +193,9 @@ def test_a_killed_worker(processes: Processes, newest: Server) -> None:
         assert queue.admin.drain(30)
     rows = sorted([*processes.notes("began"), *processes.notes("done")], key=lambda row: row.at)
     for key in "ab":
-        ran = [(row.event, int(row.payload[-1]), row.attempt) for row in rows if row.payload[-3] == key]
+        ran = [
+            (row.event, int(row.payload[-1]), row.attempt) for row in rows if row.payload[-3] == key
+        ]
         assert ran == [
             ("began", 0, 1), ("began", 0, 2), ("done", 0, 2), ("began", 1, 1), ("done", 1, 1), ("began", 2, 1),
             ("done", 2, 1),

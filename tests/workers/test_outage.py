@@ -1,4 +1,5 @@
-"""Workers whose server is away. It is gone, refuses, hangs, loads or is full while workers start, work and stop."""
+"""Workers whose server is away. It is gone, refuses, hangs, loads or is full while workers start,
+work and stop."""
 
 from __future__ import annotations
 
@@ -61,10 +62,12 @@ def soon(most: float) -> Iterator[None]:
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRecord]]:
     caplog.set_level(logging.INFO, "headrace")
-    return lambda event: [record for record in caplog.records if getattr(record, "event", "") == event]
+    return lambda event: [
+        record for record in caplog.records if getattr(record, "event", "") == event
+    ]
 
 
-# -- stopping ----------------------------------------------------------------------------------------------
+# -- stopping --------------------------------------------------------------------------------------
 
 STOP = 2.0 + 4.0  # seconds: what is promised, and what a busy machine may add; it was 25 to 83
 
@@ -92,8 +95,8 @@ def test_a_busy_worker_stops(
     work: Work, own: Server, away: str, second: bool, record: Recorder, said: Any, gate: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The worker stops when its longest handler has ended, or at once after a second stop. It logs the jobs that it
-    holds.
+    """The worker stops when its longest handler has ended, or at once after a second stop. It logs
+    the jobs that it holds.
     """
     monkeypatch.setattr(engine, "LEAVE_WITHIN_S", LEAVE_WITHIN_S / 2)
     worker = work(url=own.url)
@@ -118,13 +121,19 @@ def test_a_busy_worker_stops(
         gate.set()
     with soon(STOP), pytest.raises(LeasesLeft) as raised:
         worker.close()
-    assert {("q", name) for name in ids[:2]} <= set(raised.value.leases) <= {("q", name) for name in ids}
+    assert (
+        {("q", name) for name in ids[:2]}
+        <= set(raised.value.leases)
+        <= {("q", name) for name in ids}
+    )
     assert len(record.ended) == 2
     assert ids[0] in said("leases_left")[0].getMessage()
 
 
 @AWAY
-def test_a_persistent_job_is_told_to_end(work: Work, own: Server, away: str, record: Recorder) -> None:
+def test_a_persistent_job_is_told_to_end(
+    work: Work, own: Server, away: str, record: Recorder
+) -> None:
     """The role that would tell it waits for the server."""
     worker = work(url=own.url)
 
@@ -144,7 +153,9 @@ def test_a_persistent_job_is_told_to_end(work: Work, own: Server, away: str, rec
     record.await_ended(1)
 
 
-def test_a_server_that_comes_back_in_time(work: Work, own: Server, record: Recorder, gate: threading.Event) -> None:
+def test_a_server_that_comes_back_in_time(
+    work: Work, own: Server, record: Recorder, gate: threading.Event
+) -> None:
     """The handler still runs when the server is back. Its job is completed."""
     worker = work(url=own.url)
 
@@ -166,14 +177,16 @@ def test_a_server_that_comes_back_in_time(work: Work, own: Server, record: Recor
         assert queue.admin.workers() == []
 
 
-# -- an outage while it works -------------------------------------------------------------------------------
+# -- an outage while it works ----------------------------------------------------------------------
 
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make outages last a hundred times as long."""
     monkeypatch.setattr(retry, "SLACK_S", 1e9)
-    monkeypatch.setattr(retry, "time", SimpleNamespace(clock_gettime=lambda _clock: 100 * time.monotonic()))
+    monkeypatch.setattr(
+        retry, "time", SimpleNamespace(clock_gettime=lambda _clock: 100 * time.monotonic())
+    )
     monkeypatch.setattr(observe, "REPEAT_AFTER_S", 0.3)
 
 
@@ -237,7 +250,7 @@ def test_what_is_no_bound(work: Work, bound: Any) -> None:
         work(max_outage=bound)
 
 
-# -- an outage as it starts -----------------------------------------------------------------------------------
+# -- an outage as it starts ------------------------------------------------------------------------
 
 
 def begun(worker: Running) -> None:
@@ -327,7 +340,9 @@ STATES: dict[str, Callable[[Server], Callable[[], object]]] = {
 @pytest.mark.sampled("kind")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("state", STATES)
-def test_a_server_that_answers_is_waited_for(work: Work, own: Server, state: str, record: Recorder) -> None:
+def test_a_server_that_answers_is_waited_for(
+    work: Work, own: Server, state: str, record: Recorder
+) -> None:
     """The server is there, whatever it answers or if it is silent, so the worker waits for it."""
     with Queue("q", url=own.url) as queue:
         queue.enqueue(b"x")
@@ -348,10 +363,15 @@ def test_a_server_that_answers_is_waited_for(work: Work, own: Server, state: str
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_loads_is_waited_for(work: Work, newest: Server, tmp_path: Path, record: Recorder) -> None:
+def test_a_server_that_loads_is_waited_for(
+    work: Work, newest: Server, tmp_path: Path, record: Recorder
+) -> None:
     """Its data take longer to load than a first answer may take."""
     with Server(newest.binary, directory=tmp_path, extra=["--key-load-delay", "50000"]) as server:
-        with redis.Redis(unix_socket_path=server.path) as client, Queue("q", url=server.url) as queue:
+        with (
+            redis.Redis(unix_socket_path=server.path) as client,
+            Queue("q", url=server.url) as queue,
+        ):
             queue.enqueue(b"x")
             for i in range(12):  # events are served every 2 MB
                 client.pipeline().set(f"big{i}", b"x" * 3_000_000).set(f"small{i}", b"").execute()

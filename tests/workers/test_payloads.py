@@ -18,8 +18,11 @@ from tests.support.servers import Server
 Work = Callable[..., Running]
 
 
-def test_offloaded_payloads(work: Work, newest: Server, record: Recorder, tmp_path: Path, monkeypatch: Any) -> None:
-    """A handler gets whole payloads, which are removed with their jobs. While the store is away, the jobs wait."""
+def test_offloaded_payloads(
+    work: Work, newest: Server, record: Recorder, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A handler gets whole payloads, which are removed with their jobs. While the store is away,
+    the jobs wait."""
     monkeypatch.setattr(offloaded, "STORE_RETRY_S", 0.2)
     path = tmp_path / "mounted"
     codec = Offloaded(None, DirectoryStore(path), over=10)
@@ -45,9 +48,14 @@ def test_offloaded_payloads(work: Work, newest: Server, record: Recorder, tmp_pa
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("over", [None, 1])
-def test_sealed_payloads(work: Work, newest: Server, tmp_path: Path, shards: int, over: int | None) -> None:
-    """Payloads come from producers, with and without an id, and from schedules. The store is empty at the end."""
-    inner: Any = JSONCodec() if over is None else Offloaded(JSONCodec(), DirectoryStore(tmp_path), over=over)
+def test_sealed_payloads(
+    work: Work, newest: Server, tmp_path: Path, shards: int, over: int | None
+) -> None:
+    """Payloads come from producers, with and without an id, and from schedules. The store is empty
+    at the end."""
+    inner: Any = (
+        JSONCodec() if over is None else Offloaded(JSONCodec(), DirectoryStore(tmp_path), over=over)
+    )
     codec = Encrypted(inner, {"k": bytes(range(32))})
     seen: list[Any] = []
     worker = work()
@@ -59,7 +67,9 @@ def test_sealed_payloads(work: Work, newest: Server, tmp_path: Path, shards: int
 
     with Queue("q", url=newest.url, codec=codec, shards=shards) as queue, worker:
         queue.admin.schedule("s", {"of": "s"}, every=1)
-        receipts = queue.enqueue_many([NewJob(["a"], id="a"), ["b"], NewJob(["c"], id="c", delay=0.01)])
+        receipts = queue.enqueue_many(
+            [NewJob(["a"], id="a"), ["b"], NewJob(["c"], id="c", delay=0.01)]
+        )
         assert [receipt.result(60) for receipt in receipts] == [{"took": [name]} for name in "abc"]
         until(lambda: ("s", {"of": "s"}) in seen)
         assert queue.result("a") == {"took": ["a"]}

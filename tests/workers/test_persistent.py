@@ -1,4 +1,5 @@
-"""Jobs that never end. Each has one holder at a time, before and after the holder dies, freezes or is cut off."""
+"""Jobs that never end. Each has one holder at a time, before and after the holder dies, freezes or
+is cut off."""
 
 from __future__ import annotations
 
@@ -20,11 +21,16 @@ from tests.support.servers import Server
 Work = Callable[..., Running]
 
 
-# -- in this process -------------------------------------------------------------------------------------------
+# -- in this process -------------------------------------------------------------------------------
 
 
 def holder(
-    work: Work, name: str, record: Recorder, concurrency: int = 1, timeout: float = 1.2, **options: Any
+    work: Work,
+    name: str,
+    record: Recorder,
+    concurrency: int = 1,
+    timeout: float = 1.2,
+    **options: Any,
 ) -> Running:
     worker = work(name=name, heartbeat=0.3, timeout=timeout)
 
@@ -37,8 +43,11 @@ def holder(
     return worker
 
 
-def test_it_goes_to_another_worker_when_one_stops(work: Work, queue: Queue, record: Recorder) -> None:
-    """The job moves at once without a spent attempt, and only after the first worker has let go of it."""
+def test_it_goes_to_another_worker_when_one_stops(
+    work: Work, queue: Queue, record: Recorder
+) -> None:
+    """The job moves at once without a spent attempt, and only after the first worker has let go of
+    it."""
     first, second = (holder(work, name, record, timeout=PATIENCE) for name in ("first", "second"))
     queue.enqueue(b"c")
     first.start()
@@ -69,7 +78,9 @@ def test_more_jobs_than_slots_are_shared_out(work: Work, queue: Queue, record: R
     assert queue.counts() == Counts(parked=4, enqueued=4)
 
 
-def test_a_holder_is_told_that_its_job_was_cancelled(work: Work, queue: Queue, record: Recorder) -> None:
+def test_a_holder_is_told_that_its_job_was_cancelled(
+    work: Work, queue: Queue, record: Recorder
+) -> None:
     with holder(work, "first", record, lease=0.9):
         receipt = queue.enqueue(b"c")
         record.await_started(1)
@@ -102,8 +113,8 @@ def test_it_runs_again_until_it_says_that_it_is_over(work: Work, queue: Queue) -
 
 
 def test_a_long_run_forgives_the_failures_before_it(work: Work, queue: Queue) -> None:
-    """A run of a lease's length resets the wait. A connection that was up all day does not wait as after its tenth
-    failure.
+    """A run of a lease's length resets the wait. A connection that was up all day does not wait as
+    after its tenth failure.
     """
     worker = work()
     attempts: list[int] = []
@@ -124,7 +135,9 @@ def test_a_long_run_forgives_the_failures_before_it(work: Work, queue: Queue) ->
     assert attempts == [1, 2, 3, 4, 1, 2]
 
 
-def test_deaths_and_expired_leases_end_it_no_more_than_failures(work: Work, queue: Queue, record: Recorder) -> None:
+def test_deaths_and_expired_leases_end_it_no_more_than_failures(
+    work: Work, queue: Queue, record: Recorder
+) -> None:
     """The exemption also holds where jobs are handed out."""
     queue.enqueue(b"c")
     for attempt in range(1, 21):
@@ -139,7 +152,7 @@ def test_deaths_and_expired_leases_end_it_no_more_than_failures(work: Work, queu
     assert queue.counts() == Counts(parked=1, enqueued=1)
 
 
-# -- processes: who held what, from when to when ----------------------------------------------------------------
+# -- processes: who held what, from when to when ---------------------------------------------------
 
 
 @pytest.fixture(params=["threads", "tasks"])
@@ -161,7 +174,9 @@ def clock(newest: Server) -> Iterator[Callable[[], float]]:
 
 def hold(processes: Processes, name: str, *, concurrency: int = 1, **options: Any) -> Any:
     """Start a process with persistent jobs."""
-    return processes.start(name, concurrency=concurrency, **{"timeout": 1.2, "persistent": True, **options})
+    return processes.start(
+        name, concurrency=concurrency, **{"timeout": 1.2, "persistent": True, **options}
+    )
 
 
 def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeout: float) -> None:
@@ -169,14 +184,20 @@ def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeou
 
     def seasoned() -> bool:
         now = clock()
-        return sum(state.alive and now - state.since > timeout for state in queue.admin.workers()) >= number
+        return (
+            sum(state.alive and now - state.since > timeout for state in queue.admin.workers())
+            >= number
+        )
 
     until(seasoned)
 
 
 @pytest.mark.slow
 def test_the_holder_is_killed(
-    processes: Processes, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
+    processes: Processes,
+    queue: Queue,
+    clock: Callable[[], float],
+    record_property: Callable[[str, object], None],
 ) -> None:
     """There is exactly one holder before and after, with a gap of the timeout and a tick (W-21)."""
     queue.enqueue(b"keep")
@@ -202,9 +223,13 @@ def test_the_holder_is_killed(
 
 @pytest.mark.slow
 def test_the_holder_is_frozen(
-    processes: Processes, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
+    processes: Processes,
+    queue: Queue,
+    clock: Callable[[], float],
+    record_property: Callable[[str, object], None],
 ) -> None:
-    """A frozen holder can't let go. When it wakes, it is told at once and does not take the job back."""
+    """A frozen holder can't let go. When it wakes, it is told at once and does not take the job
+    back."""
     queue.enqueue(b"keep")
     first = hold(processes, "first")
     processes.await_notes(1, "began")
@@ -251,7 +276,14 @@ def test_the_holder_is_cut_off(
         assert closed.pid == first.pid != after.pid
         assert closed.at <= after.at
         proxy.admit()
-        until(lambda: len({state.name.partition(".")[0] for state in queue.admin.workers() if state.alive}) == 2)
+        until(
+            lambda: (
+                len(
+                    {state.name.partition(".")[0] for state in queue.admin.workers() if state.alive}
+                )
+                == 2
+            )
+        )
         assert len(processes.notes("began")) == 2
     assert queue.counts() == Counts(leased=1, enqueued=1)
 

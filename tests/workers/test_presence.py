@@ -75,7 +75,8 @@ def test_a_quiet_worker_finishes_its_job_and_leases_no_other(
 
 @pytest.mark.slow
 def test_stop(processes: Processes, queue: Queue) -> None:
-    """The worker's program stops as after a signal. Its job finishes first, and the program ends well."""
+    """The worker's program stops as after a signal. Its job finishes first, and the program ends
+    well."""
     program = processes.start("w", concurrency=1)
     queue.enqueue(b"hold")
     processes.await_notes(1, "began")
@@ -89,7 +90,9 @@ def test_stop(processes: Processes, queue: Queue) -> None:
     assert len(processes.notes("stopped")) == 1
 
 
-def test_an_idle_worker_that_is_quiet_leases_nothing(work: Work, queue: Queue, record: Recorder) -> None:
+def test_an_idle_worker_that_is_quiet_leases_nothing(
+    work: Work, queue: Queue, record: Recorder
+) -> None:
     """The read under way leases no further job, and a job that it does lease goes back."""
     worker = work()
 
@@ -110,7 +113,10 @@ def test_an_idle_worker_that_is_quiet_leases_nothing(work: Work, queue: Queue, r
         until(lambda: queue.counts().parked == 1, "the job is back")
         queue.enqueue(b"x", id="second")
         leases = [queue.lease(block=5.0) for _ in range(2)]
-        assert [(lease.job.id, lease.job.attempt) for lease in leases] == [("first", 1), ("second", 1)]
+        assert [(lease.job.id, lease.job.attempt) for lease in leases] == [
+            ("first", 1),
+            ("second", 1),
+        ]
         assert not leasing.piggybacked
         queue.enqueue(b"x", id="third")
         assert queue.admin.resume_worker(name)
@@ -119,9 +125,11 @@ def test_an_idle_worker_that_is_quiet_leases_nothing(work: Work, queue: Queue, r
 
 
 @pytest.mark.slow
-def test_a_quiet_worker_stays_quiet(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
-    """The worker stays quiet until a resume, even under a new name after a freeze, and if its request is lost while it
-    is idle.
+def test_a_quiet_worker_stays_quiet(
+    work: Work, queue: Queue, client: redis.Redis, record: Recorder
+) -> None:
+    """The worker stays quiet until a resume, even under a new name after a freeze, and if its
+    request is lost while it is idle.
     """
     worker = work()
 
@@ -131,7 +139,11 @@ def test_a_quiet_worker_stays_quiet(work: Work, queue: Queue, client: redis.Redi
             pass
 
     def quiet_under(name: str) -> list[str]:
-        return [one.name for one in queue.admin.workers() if one.facts and one.asked == "quiet" and one.name != name]
+        return [
+            one.name
+            for one in queue.admin.workers()
+            if one.facts and one.asked == "quiet" and one.name != name
+        ]
 
     with worker:
         name = registered(queue).name
@@ -146,11 +158,16 @@ def test_a_quiet_worker_stays_quiet(work: Work, queue: Queue, client: redis.Redi
         assert not record.started
         assert queue.admin.resume_worker(quiet_under(name)[0])
         record.await_ended(1)
-        until(lambda: [one.asked for one in queue.admin.workers()] == [""], "nothing is asked any more")
+        until(
+            lambda: [one.asked for one in queue.admin.workers()] == [""],
+            "nothing is asked any more",
+        )
     assert record.ended == ["first"]
 
 
-def test_a_quiet_worker_stops_without_resuming(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_quiet_worker_stops_without_resuming(
+    work: Work, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     """It leases no job on its way, and logs nothing about it."""
     caplog.set_level(logging.INFO, "headrace")
 

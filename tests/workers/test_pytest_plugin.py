@@ -117,13 +117,17 @@ def pytest_of_a_user(folder: Path, *texts: str) -> str:
     arguments = ["-p", "headrace_pytest", "-p", "no:cacheprovider", "-q", "--tb=short"]
     command = [sys.executable, "-m", "pytest", *arguments]
     env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those of this environment
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
     return done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_the_fixtures(tmp_path: Path) -> None:
-    assert re.search(r"^16 passed in", said := pytest_of_a_user(tmp_path, TESTS), re.MULTILINE), said
+    assert re.search(r"^16 passed in", said := pytest_of_a_user(tmp_path, TESTS), re.MULTILINE), (
+        said
+    )
 
 
 @pytest.mark.slow

@@ -25,7 +25,8 @@ ENGINES = pytest.mark.parametrize("kind", ["threads", "tasks"])
 @ENGINES
 @pytest.mark.parametrize("key", [None, "group"])
 def test_workers_keep_to_the_limit(work: Work, queue: Queue, key: str | None) -> None:
-    """Two workers share a limit. Ten jobs take at least the time of nine tokens, and none is lost or runs twice."""
+    """Two workers share a limit. Ten jobs take at least the time of nine tokens, and none is lost
+    or runs twice."""
     queue.enqueue_many(NewJob(b"x", headers={"group": "a"}) for _ in range(10))
     ran: list[str] = []
     workers = [work(), work()]
@@ -46,7 +47,8 @@ def test_workers_keep_to_the_limit(work: Work, queue: Queue, key: str | None) ->
 
 @contextmanager
 def lateness(server: Server) -> Iterator[list[float]]:
-    """Measure how late this machine wakes a thread and answers it, in seconds, until it is closed."""
+    """Measure how late this machine wakes a thread and answers it, in seconds, until it is
+    closed."""
     over, found = threading.Event(), list[float]()
 
     def look() -> None:
@@ -73,9 +75,12 @@ def lateness(server: Server) -> Iterator[list[float]]:
 def test_workers_reach_the_limit_and_stay_below(
     work: Work, queue: Queue, newest: Server, key: str | None, burst: int | None, workers: int
 ) -> None:
-    """While jobs wait and slots are free, at least 95 % of the limit is used, but for delays of this machine."""
+    """While jobs wait and slots are free, at least 95 % of the limit is used, but for delays of
+    this machine."""
     rate = Rate(50 if burst != 1 else 20, burst=burst, key=key)
-    queue.enqueue_many(NewJob(b"x", headers={"group": "a"}) for _ in range(rate.tokens + 5 * rate.limit))
+    queue.enqueue_many(
+        NewJob(b"x", headers={"group": "a"}) for _ in range(rate.tokens + 5 * rate.limit)
+    )
     made = [work() for _ in range(workers)]
     for worker in made:
 
@@ -96,9 +101,13 @@ def test_workers_reach_the_limit_and_stay_below(
             # A bucket of few tokens overflows while nobody comes; one of many has them still.
             missed = 3 * statistics.fmean(late) * rate.limit if burst == 1 else 3 * max(late) / took
             if 1 / took >= 0.95 - missed:
-                break  # a machine that stood still for a moment may try again: a worker that starves, starves always
+                # a machine that stood still for a moment may try again: a worker that starves,
+                # starves always
+                break
         else:
-            pytest.fail(f"1 s of the limit took {took:.2f} s; late by {statistics.fmean(late)}, {max(late)}")
+            pytest.fail(
+                f"1 s of the limit took {took:.2f} s; late by {statistics.fmean(late)}, {max(late)}"
+            )
     for first, last in itertools.combinations(range(len(at)), 2):
         passed = round(at[last] - at[first] + 0.002, 4)  # whole milliseconds, and not a bit less
         assert last - first + 1 <= round(rate.tokens + passed * rate.limit, 3)

@@ -39,7 +39,9 @@ class Scene:
     processes: Processes
     make: Callable[..., Running]
 
-    def peer(self, name: str, record: Recorder, concurrency: int = 1, gate: threading.Event | None = None) -> Running:
+    def peer(
+        self, name: str, record: Recorder, concurrency: int = 1, gate: threading.Event | None = None
+    ) -> Running:
         """Start a worker in this process whose handlers wait for *gate*."""
         running = self.make(url=self.server.url, name=name, heartbeat=HEARTBEAT, timeout=TIMEOUT)
 
@@ -63,21 +65,29 @@ class Scene:
             def seasoned() -> bool:
                 seconds, micros = client.time()
                 now = seconds + micros / 1e6
-                known = {x.name.partition(".")[0]: now - x.since for x in self.queue.admin.workers() if x.alive}
+                known = {
+                    x.name.partition(".")[0]: now - x.since
+                    for x in self.queue.admin.workers()
+                    if x.alive
+                }
                 return all(known.get(name, 0.0) > TIMEOUT for name in names)
 
             until(seasoned)
 
 
 @pytest.fixture
-def scene(server: Server, kind: str, work: Callable[..., Running], tmp_path: Path) -> Iterator[Scene]:
+def scene(
+    server: Server, kind: str, work: Callable[..., Running], tmp_path: Path
+) -> Iterator[Scene]:
     with Processes(kind, server.url, tmp_path) as processes, Queue("q", url=server.url) as queue:
         yield Scene(server, queue, processes, work)
 
 
-def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callable[[str, object], None]) -> None:
-    """Its jobs run elsewhere in order on attempt 2, and other workers' jobs are untouched. No key of it is left, nor of
-    a worker that was killed without jobs (W-17, W-18).
+def test_a_killed_worker(
+    scene: Scene, record: Recorder, record_property: Callable[[str, object], None]
+) -> None:
+    """Its jobs run elsewhere in order on attempt 2, and other workers' jobs are untouched. No key
+    of it is left, nor of a worker that was killed without jobs (W-17, W-18).
     """
     queue, processes = scene.queue, scene.processes
     victim = processes.start("victim", concurrency=5)
@@ -99,7 +109,10 @@ def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callab
     assert took < 50.0  # 1.3 s on an idle machine; not by their leases, which are for a minute
     assert [row[1:3] for row in record.started] == [(b"hold %d" % n, 2) for n in range(5)]
     until(lambda: scene.names() == {"bystander", "rescuer"})
-    assert {name.partition(".")[0] for name in consumers(scene.server, queue)} == {"bystander", "rescuer"}
+    assert {name.partition(".")[0] for name in consumers(scene.server, queue)} == {
+        "bystander",
+        "rescuer",
+    }
     until(lambda: queue.counts() == Counts(leased=2, enqueued=7, completed=5))
     assert all(queue.find(receipt.id) is None for receipt in mine)
     gate.set()
@@ -112,8 +125,8 @@ def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callab
 
 @pytest.mark.slow
 def test_two_killed_and_six_who_notice(scene: Scene, record: Recorder) -> None:
-    """Each job runs again exactly once for each loss, although six peers look for dead workers at the same time
-    (H-5).
+    """Each job runs again exactly once for each loss, although six peers look for dead workers at
+    the same time (H-5).
     """
     queue, processes = scene.queue, scene.processes
     victims = [processes.start(f"victim{n}", concurrency=4) for n in range(2)]
@@ -134,8 +147,8 @@ def test_two_killed_and_six_who_notice(scene: Scene, record: Recorder) -> None:
 
 
 def test_a_frozen_worker(scene: Scene, record: Recorder) -> None:
-    """Its jobs run elsewhere. When it wakes, it learns that it was declared dead, stops its handlers, and works under a
-    new name (W-20).
+    """Its jobs run elsewhere. When it wakes, it learns that it was declared dead, stops its
+    handlers, and works under a new name (W-20).
     """
     queue, processes = scene.queue, scene.processes
     frozen = processes.start("frozen", concurrency=3)
@@ -168,7 +181,9 @@ def test_poison(scene: Scene) -> None:
     queue, processes = scene.queue, scene.processes
     queue.enqueue_many([b"die", b"good", b"good"])
     workers = [
-        processes.start(f"w{n}", concurrency=1, heartbeat=0.2, timeout=0.6, max_attempts=3, retry=None)
+        processes.start(
+            f"w{n}", concurrency=1, heartbeat=0.2, timeout=0.6, max_attempts=3, retry=None
+        )
         for n in range(4)
     ]
     with redis.Redis(unix_socket_path=scene.server.path) as client:
@@ -187,9 +202,15 @@ def test_poison(scene: Scene) -> None:
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_a_server_that_comes_back(
-    server: Server, kind: str, work: Callable[..., Running], record: Recorder, how: str, tmp_path: Path
+    server: Server,
+    kind: str,
+    work: Callable[..., Running],
+    record: Recorder,
+    how: str,
+    tmp_path: Path,
 ) -> None:
-    """The server is away for longer than all timeouts. The workers keep their names, and none is declared dead."""
+    """The server is away for longer than all timeouts. The workers keep their names, and none is
+    declared dead."""
     always = ["--appendfsync", "always"]
     own = Server(server.binary, appendonly=True, directory=tmp_path, extra=always)
     gate = threading.Event()

@@ -1,4 +1,5 @@
-"""Schedules that tasks declare. A worker's start makes them, and they end when they have left the code."""
+"""Schedules that tasks declare. A worker's start makes them, and they end when they have left the
+code."""
 
 from __future__ import annotations
 
@@ -54,12 +55,19 @@ def test_they_run(work: Work, kind: str, queue: Queue, newest: Server) -> None:
     with running:
         until(lambda: len(calls) >= 3)
         every, cron = known(queue)["tasks/often"], known(queue)["tasks/nightly"]
-    assert (every.every, cron.cron, cron.timezone, cron.missed) == (0.1, "0 3 * * *", "Europe/Berlin", "skip")
+    assert (every.every, cron.cron, cron.timezone, cron.missed) == (
+        0.1,
+        "0 3 * * *",
+        "Europe/Berlin",
+        "skip",
+    )
     assert all(name.startswith("tasks/often@") for name in calls)
     tasks.close()
 
 
-def test_a_restart_of_the_same_code_changes_nothing(work: Work, queue: Queue, newest: Server) -> None:
+def test_a_restart_of_the_same_code_changes_nothing(
+    work: Work, queue: Queue, newest: Server
+) -> None:
     def version(tasks: Tasks) -> None:
         tasks.cron(every=3600)(tasks.task(name="x")(lambda: None))
 
@@ -73,7 +81,8 @@ def test_a_restart_of_the_same_code_changes_nothing(work: Work, queue: Queue, ne
 
 
 def test_versions_side_by_side(work: Work, queue: Queue, newest: Server) -> None:
-    """In a rolling restart each version has its schedules. The last old worker ends those that left the code."""
+    """In a rolling restart each version has its schedules. The last old worker ends those that left
+    the code."""
 
     def old(tasks: Tasks) -> None:
         tasks.cron(every=3600)(tasks.task(name="kept")(lambda: None))
@@ -111,8 +120,12 @@ def test_code_without_any_ends_them(work: Work, queue: Queue, newest: Server) ->
         until(lambda: not known(queue))
 
 
-def test_one_that_is_deleted_with_its_queue_comes_back(work: Work, queue: Queue, newest: Server) -> None:
-    with serves(work, newest.url, lambda tasks: tasks.cron(every=3600)(tasks.task(name="x")(lambda: None))):
+def test_one_that_is_deleted_with_its_queue_comes_back(
+    work: Work, queue: Queue, newest: Server
+) -> None:
+    with serves(
+        work, newest.url, lambda tasks: tasks.cron(every=3600)(tasks.task(name="x")(lambda: None))
+    ):
         until(lambda: known(queue))
         queue.admin.delete()
         until(lambda: known(queue))
@@ -121,7 +134,8 @@ def test_one_that_is_deleted_with_its_queue_comes_back(work: Work, queue: Queue,
 def test_one_that_left_the_code_ends_in_the_shard_to_which_it_moved(
     server: Server, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of shards changed while no old worker ran. No worker of the old code was ever in the new shards."""
+    """The number of shards changed while no old worker ran. No worker of the old code was ever in
+    the new shards."""
 
     def version(*names: str) -> Running:
         tasks = Tasks("q", server.url, shards=4)

@@ -1,4 +1,5 @@
-"""Workers while the number of shards changes. They start with new shards, drain old ones and leave removed ones."""
+"""Workers while the number of shards changes. They start with new shards, drain old ones and leave
+removed ones."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_a_worker_takes_on_new_shards_and_leaves_old_ones(
         assert queue.enqueue(b"200").result(timeout=30) is None
         assert queue.admin.drain(60)
         until(lambda: registered(queue, "w") == OLD + shards, "a registration in each shard")
-        assert gone(queue, client).draining in (0, 1)  # the result is kept, if it went to an old one
+        # the result is kept, if it went to an old one
+        assert gone(queue, client).draining in (0, 1)
         for key in client.scan_iter("headrace:*:result:*"):
             client.delete(key)
         assert gone(queue, client).done
@@ -104,7 +106,11 @@ def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> 
                 while not enough.is_set():
                     some = [b"%s %d" % (name.encode(), number + at) for at in range(4)]
                     mine.enqueue_many(
-                        [some[0], NewJob(some[1], key=f"k{number % 9}"), NewJob(some[2], id=some[2].decode())]
+                        [
+                            some[0],
+                            NewJob(some[1], key=f"k{number % 9}"),
+                            NewJob(some[2], id=some[2].decode()),
+                        ]
                     )
                     mine.enqueue(some[3], id=some[3].decode())
                     added.extend(some)
@@ -131,7 +137,8 @@ def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> 
 
 @pytest.mark.slow
 def test_an_ordered_queue_keeps_its_order(server: Server, kind: str) -> None:
-    """Jobs of a key come one after the other while the number of shards changes twice, with a backlog."""
+    """Jobs of a key come one after the other while the number of shards changes twice, with a
+    backlog."""
     done, at_once, lock, most = dict[str, list[int]](), Counter[str](), threading.Lock(), [0]
     worker = Running(kind, url=server.url)
     with Queue("q", url=server.url, shards=OLD, ordered=True) as queue:

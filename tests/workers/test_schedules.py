@@ -1,4 +1,5 @@
-"""Workers and future jobs. They serve schedules together, and see delays that other clients make."""
+"""Workers and future jobs. They serve schedules together, and see delays that other clients
+make."""
 
 from __future__ import annotations
 
@@ -101,15 +102,22 @@ def test_the_server_restarts(kind: str, tmp_path: Path, record: Recorder) -> Non
             record.await_ended(len(record.ended) + 4)
             queue.admin.unschedule("s")
             until(lambda: queue.counts().present == 0)
-            assert {later - earlier for earlier, later in pairwise(sorted(set(record.ended)))} == {250}
+            assert {later - earlier for earlier, later in pairwise(sorted(set(record.ended)))} == {
+                250
+            }
             assert queue.counts().enqueued == len(set(record.ended))
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_worker_that_lacks_the_library(
-    work: Work, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, record: Recorder
+    work: Work,
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    record: Recorder,
 ) -> None:
-    """The worker logs it once and serves the other schedules. A worker that has the library may enqueue those jobs."""
+    """The worker logs it once and serves the other schedules. A worker that has the library may
+    enqueue those jobs."""
     queue.admin.schedule("c", b"x", cron="* * * * * *")
     monkeypatch.setitem(sys.modules, "cronsim", None)
     worker = work(heartbeat=0.2, timeout=1.0)
@@ -135,7 +143,9 @@ def test_a_worker_that_lacks_the_library(
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
-def test_delays_that_others_make_while_a_worker_waits(work: Work, queue: Queue, newest: Server) -> None:
+def test_delays_that_others_make_while_a_worker_waits(
+    work: Work, queue: Queue, newest: Server
+) -> None:
     """The worker learns of them long before its next look for dead workers in 7 s (G-9, H-14)."""
     late: dict[str, float] = {}
     worker = work(heartbeat=10.0, timeout=60.0)

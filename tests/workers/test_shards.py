@@ -35,7 +35,9 @@ def queue(server: Server) -> Any:
 @pytest.mark.slow
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize("concurrency", [1, 3, 40])
-def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concurrency: int) -> None:
+def test_all_shards_share_the_slots(
+    server: Server, queue: Any, kind: str, concurrency: int
+) -> None:
     runs, seen = Recorder(), Counter[str]()
     worker = Running(kind, url=server.url)
 
@@ -73,11 +75,16 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
         done.append(job.shard)
 
     table = Table.of("q", SHARDS)
-    keys = [next(f"k{n}" for n in range(999) if table.shard_of(f"k{n}") == shard) for shard in range(SHARDS)]
-    each = 80 * min(2, concurrency)  # so that an instant for which a shard's role waits counts little
+    keys = [
+        next(f"k{n}" for n in range(999) if table.shard_of(f"k{n}") == shard)
+        for shard in range(SHARDS)
+    ]
+    # so that an instant for which a shard's role waits counts little
+    each = 80 * min(2, concurrency)
     queue.enqueue_many([NewJob(b"x", key=key) for _ in range(each) for key in keys])
     with worker:
-        until(lambda: len(queue.admin.workers()) == SHARDS)  # a busy machine may let one come in late
+        # a busy machine may let one come in late
+        until(lambda: len(queue.admin.workers()) == SHARDS)
         there.set()
         assert queue.admin.drain(60)
     early = Counter(done[: len(done) // 2])
@@ -87,14 +94,21 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
 @pytest.mark.slow
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize(("shards", "rounds"), [(2, 8), (6, 6), (64, 2)])
-def test_a_shard_with_a_backlog_starves_no_other(newest: Server, kind: str, shards: int, rounds: int) -> None:
-    """A job in another shard waits for about a round behind any backlog, in a worker without a free slot."""
-    starving(newest, kind, shards, rounds, lambda worker, queue: worker.handler(queue, concurrency=2))
+def test_a_shard_with_a_backlog_starves_no_other(
+    newest: Server, kind: str, shards: int, rounds: int
+) -> None:
+    """A job in another shard waits for about a round behind any backlog, in a worker without a free
+    slot."""
+    starving(
+        newest, kind, shards, rounds, lambda worker, queue: worker.handler(queue, concurrency=2)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [2, 6])
-def test_a_backlog_of_batches_starves_no_other_shard(newest: Server, kind: str, shards: int) -> None:
+def test_a_backlog_of_batches_starves_no_other_shard(
+    newest: Server, kind: str, shards: int
+) -> None:
     def register(worker: Running, queue: Any) -> Any:
         return worker.batch_handler(queue, max_size=4, max_wait=0.01, concurrency=2)
 
@@ -102,8 +116,8 @@ def test_a_backlog_of_batches_starves_no_other_shard(newest: Server, kind: str, 
 
 
 def starving(server: Server, kind: str, shards: int, rounds: int, register: Any) -> None:
-    """Enqueue a job in each shard without the backlog, *rounds* times. Return how many jobs of the backlog each waits
-    for.
+    """Enqueue a job in each shard without the backlog, *rounds* times. Return how many jobs of the
+    backlog each waits for.
     """
     worker, backlog, seen = Running(kind, url=server.url), list[bytes](), dict[bytes, int]()
 
@@ -116,27 +130,45 @@ def starving(server: Server, kind: str, shards: int, rounds: int, register: Any)
                 seen[job.payload] = len(backlog)
 
     table = Table.of("q", shards)
-    keys = [next(f"k{n}" for n in range(99_999) if table.shard_of(f"k{n}") == shard) for shard in range(shards)]
+    keys = [
+        next(f"k{n}" for n in range(99_999) if table.shard_of(f"k{n}") == shard)
+        for shard in range(shards)
+    ]
     with Queue("q", url=server.url, shards=shards) as queue:
         register(worker, queue)(work)
         queue.enqueue_many([NewJob(b"backlog", key=keys[0]) for _ in range(20_000)])
         with worker:
-            until(lambda: len(queue.admin.workers()) == shards and len(backlog) > 20, "a registration in each shard")
+            until(
+                lambda: len(queue.admin.workers()) == shards and len(backlog) > 20,
+                "a registration in each shard",
+            )
             waited: list[int] = []
             for turn in range(rounds):
-                jobs = [NewJob(b"%d/%d" % (turn, shard), key=keys[shard]) for shard in range(1, shards)]
+                jobs = [
+                    NewJob(b"%d/%d" % (turn, shard), key=keys[shard]) for shard in range(1, shards)
+                ]
                 began = len(backlog)
                 queue.enqueue_many(jobs)
-                until(lambda: all(job.payload in seen for job in jobs), f"{turn} of {rounds}: {len(seen)} have run")  # noqa: B023
+                until(
+                    lambda: all(job.payload in seen for job in jobs),  # noqa: B023
+                    f"{turn} of {rounds}: {len(seen)} have run",
+                )
                 waited += [seen[job.payload] - began for job in jobs]
             longest, share = max(waited), len(waited) / (len(waited) + len(backlog))
             assert longest <= 90 + 6 * shards, (longest, share)
             queue.admin.purge()
 
 
-def test_the_table_is_read_by_the_clock(server: Server, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_is_read_by_the_clock(
+    server: Server, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The end of a handler does not cause a read of the table."""
-    worker, runs, looks, look = Running(kind, url=server.url), Recorder(), list[float](), ShardMap.look
+    worker, runs, looks, look = (
+        Running(kind, url=server.url),
+        Recorder(),
+        list[float](),
+        ShardMap.look,
+    )
 
     @worker.handler(queue, concurrency=5)
     def work(job: Any) -> None:
@@ -187,8 +219,11 @@ def test_a_foreign_job_wakes_a_worker_at_rest(server: Server, queue: Any, kind: 
     assert runs.ended == [b"%d" % number for number in range(SHARDS)]
 
 
-def test_slow_jobs_of_one_shard_leave_the_others_their_turn(server: Server, queue: Any, kind: str) -> None:
-    """Jobs that were leased ahead without a slot go back. They are leased again when there is one."""
+def test_slow_jobs_of_one_shard_leave_the_others_their_turn(
+    server: Server, queue: Any, kind: str
+) -> None:
+    """Jobs that were leased ahead without a slot go back. They are leased again when there is
+    one."""
     worker, gate, runs = Running(kind, url=server.url), threading.Event(), Recorder()
 
     @worker.handler(queue, concurrency=2)
@@ -235,14 +270,19 @@ def test_failures_are_judged_as_anywhere(server: Server, queue: Any, kind: str) 
         if job.attempt < 3 or job.payload == b"poison":
             raise ValueError("again")
 
-    receipts = [queue.enqueue(payload, key=f"k{n}") for n, payload in enumerate([b"ok", b"dead", b"poison"] * 5)]
+    receipts = [
+        queue.enqueue(payload, key=f"k{n}")
+        for n, payload in enumerate([b"ok", b"dead", b"poison"] * 5)
+    ]
     with worker:
         assert queue.admin.drain(60)
     assert [tried[receipt.id] for receipt in receipts] == [3, 1, 3] * 5
     assert (queue.counts().completed, queue.counts().dead, queue.counts().lost) == (5, 10, 0)
 
 
-def test_a_dead_worker_s_jobs_come_back_in_every_shard(server: Server, queue: Any, kind: str) -> None:
+def test_a_dead_worker_s_jobs_come_back_in_every_shard(
+    server: Server, queue: Any, kind: str
+) -> None:
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(60)])
     with Queue("q", url=server.url, shards=SHARDS, lease=1) as other:
         assert len(other.lease_many(60)) == 60
@@ -262,13 +302,18 @@ def test_a_worker_of_another_number_of_shards_ends(server: Server, queue: Any, k
     worker = Running(kind, url=server.url)
     worker.handler("q", shards=SHARDS + 1)(lambda _job: None)
     worker.start()
-    until(lambda: worker.engine is None or worker.engine.finished or worker.engine.error is not None, "its end")
+    until(
+        lambda: worker.engine is None or worker.engine.finished or worker.engine.error is not None,
+        "its end",
+    )
     with pytest.raises(ShardsMismatch, match=f"give shards={SHARDS}"):
         worker.close()
 
 
 def test_a_rate_per_shard(server: Server, kind: str) -> None:
-    with Queue("q", url=server.url, shards=SHARDS, rate=Rate(2 * SHARDS, per=600, per_shard=True)) as queue:
+    with Queue(
+        "q", url=server.url, shards=SHARDS, rate=Rate(2 * SHARDS, per=600, per_shard=True)
+    ) as queue:
         worker, done = Running(kind, url=server.url), Counter[int]()
 
         @worker.handler(queue, concurrency=40)
@@ -319,7 +364,10 @@ def test_tasks(server: Server, kind: str) -> None:
             for some in (first, named, many):
                 assert [receipt.result(timeout=30) for receipt in some] == [*range(0, 40, 2)]
         assert len(ran) == len(set(ran)) == 60
-        assert len({shard.number for shard in tasks.queue.admin.shards() if shard.counts.completed}) == SHARDS
+        assert (
+            len({shard.number for shard in tasks.queue.admin.shards() if shard.counts.completed})
+            == SHARDS
+        )
 
 
 @pytest.mark.usefixtures("soon")
@@ -332,7 +380,9 @@ def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kin
         with worker:
             until(lambda: len(ran) >= 5)
             until(lambda: len(tasks.queue.admin.schedules()) == 3)
-            until(lambda: all(one.recurring.declared_as for one in worker.engine.lifecycle.consumers))
+            until(
+                lambda: all(one.recurring.declared_as for one in worker.engine.lifecycle.consumers)
+            )
             assert sorted(one.name for one in tasks.queue.admin.schedules()) == [
                 "tasks/double", "tasks/double#2", "tasks/double#3",
             ]  # fmt: skip
@@ -351,7 +401,9 @@ def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kin
 
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("runs", [True, False], ids=["a worker that runs", "one that starts later"])
-def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: str, runs: bool) -> None:
+def test_schedules_of_tasks_keep_their_tick_in_new_shards(
+    server: Server, kind: str, runs: bool
+) -> None:
     with Tasks("q", server.url, shards=SHARDS) as tasks:
         declare(tasks, kind, 3600)
         worker = Running(kind, url=server.url)
@@ -361,7 +413,8 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         due = tasks.queue.admin.schedules()[0].next_due
         if not runs:
             worker.close()
-        change = tasks.queue._verbs.map  # the steps of `reshard`, but for the last, which moves schedules, too
+        # the steps of `reshard`, but for the last, which moves schedules, too
+        change = tasks.queue._verbs.map
         for step in (resharding.begin(change, 2 * SHARDS), resharding.seal(change)):
             tasks.queue._drive(step)
         if not runs:
@@ -377,7 +430,9 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
 
 
 @pytest.mark.ci
-def test_persistent_jobs_have_one_holder_in_every_shard(server: Server, queue: Any, kind: str) -> None:
+def test_persistent_jobs_have_one_holder_in_every_shard(
+    server: Server, queue: Any, kind: str
+) -> None:
     """When a worker stops, its jobs go to another at once. No job is leased ahead in any shard."""
     record = Recorder()
 
@@ -401,13 +456,17 @@ def test_persistent_jobs_have_one_holder_in_every_shard(server: Server, queue: A
             held = {key for name, key in record.started if name == "first"}
         record.await_started(8 + len(held))
         assert record.most <= 8
-        assert {key for name, key in record.started if name == "second"} == {f"k{n}" for n in range(8)}
+        assert {key for name, key in record.started if name == "second"} == {
+            f"k{n}" for n in range(8)
+        }
         assert {key for name, key in record.ended} == held
     counts = queue.counts()
     assert (counts.parked, counts.enqueued, counts.lost) == (8, 8, 0)
 
 
-def test_a_persistent_job_whose_holder_died_is_held_again(server: Server, queue: Any, kind: str) -> None:
+def test_a_persistent_job_whose_holder_died_is_held_again(
+    server: Server, queue: Any, kind: str
+) -> None:
     record = Recorder()
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(8)])
     with Queue("q", url=server.url, shards=SHARDS, lease=0.5) as other:

@@ -20,7 +20,9 @@ ENDS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["
 
 
 @ENDS
-def test_an_idle_worker_ends_at_once(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
+def test_an_idle_worker_ends_at_once(
+    processes: Processes, queue: Queue, newest: Server, number: int
+) -> None:
     """No key of the worker is left (B-2)."""
     process = processes.start("w", concurrency=2, heartbeat=2.0, timeout=10.0)
     until(queue.admin.workers)
@@ -33,7 +35,9 @@ def test_an_idle_worker_ends_at_once(processes: Processes, queue: Queue, newest:
 
 
 @ENDS
-def test_a_busy_worker_finishes(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
+def test_a_busy_worker_finishes(
+    processes: Processes, queue: Queue, newest: Server, number: int
+) -> None:
     """Running jobs finish and no other begins (B-2, G-15)."""
     process = processes.start("w", concurrency=2, heartbeat=2.0, timeout=10.0)
     queue.enqueue_many([b"hold a", b"hold b", b"c"])
@@ -52,7 +56,9 @@ def test_a_busy_worker_finishes(processes: Processes, queue: Queue, newest: Serv
 
 
 @ENDS
-def test_a_second_signal_releases_everything(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
+def test_a_second_signal_releases_everything(
+    processes: Processes, queue: Queue, newest: Server, number: int
+) -> None:
     """The jobs are at the front in order, with no attempt spent (B-2, W-19)."""
     process = processes.start("w", concurrency=3, heartbeat=2.0, timeout=10.0)
     queue.enqueue_many([b"hold a", b"hold b", b"hold c", b"d"])
@@ -87,7 +93,11 @@ print("ended in good order")
 def test_a_signal_before_the_start(newest: Server, queue: Queue, engine: str) -> None:
     """The worker starts and stops."""
     done = subprocess.run(
-        [sys.executable, "-c", EARLY, engine, newest.url], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", EARLY, engine, newest.url],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "ended in good order\n"), done.stderr
     assert "Traceback" not in done.stderr
@@ -132,6 +142,10 @@ else:
 def test_the_handlers_of_the_program_are_restored(newest: Server, how: str) -> None:
     """They are the handlers of `signal.signal` and of the event loop."""
     done = subprocess.run(
-        [sys.executable, "-c", OWN, how, newest.url], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", OWN, how, newest.url],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "own handler\n"), done.stderr

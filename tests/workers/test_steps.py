@@ -1,5 +1,5 @@
-"""Handlers that take steps, under every kind of worker. A recorded step runs once, and a suspended run needs no
-slot.
+"""Handlers that take steps, under every kind of worker. A recorded step runs once, and a suspended
+run needs no slot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def queue(newest: Server) -> Iterator[Queue]:
 class Calls(list[Any]):
     """The calls of functions that steps run."""
 
-    def of(self, kind: str, name: str, value: Any = None, error: BaseException | None = None) -> Callable[..., Any]:
+    def of(
+        self, kind: str, name: str, value: Any = None, error: BaseException | None = None
+    ) -> Callable[..., Any]:
         """Return such a function. It is a coroutine function for handlers that are coroutines."""
 
         def run(*args: Any) -> Any:
@@ -61,11 +63,14 @@ def gone(queue: Queue) -> bool:
 
 
 def await_end(queue: Queue, name: str) -> None:
-    """Wait until a job has left. A waiter for its result could start too late to learn that there is none."""
+    """Wait until a job has left. A waiter for its result could start too late to learn that there
+    is none."""
     until(lambda: queue.find(name) is None, f"the end of {name}")
 
 
-def test_a_recorded_step_answers_from_its_record(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
+def test_a_recorded_step_answers_from_its_record(
+    work: Work, kind: str, queue: Queue, calls: Calls
+) -> None:
     seen: list[Any] = []
     worker = work()
 
@@ -169,7 +174,9 @@ def test_a_wait_ends_as_it_did_before(work: Work, kind: str, queue: Queue, calls
     assert calls == [("after",)]
 
 
-def test_attempts_count_from_the_last_record(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
+def test_attempts_count_from_the_last_record(
+    work: Work, kind: str, queue: Queue, calls: Calls
+) -> None:
     attempts: list[int] = []
     worker = work()
 
@@ -229,14 +236,18 @@ def test_a_run_took_what_its_handlers_ran(work: Work, kind: str, newest: Server)
         assert first.began >= state.enqueued_at + 0.25  # it waited for the slot of the long one
 
 
-def test_a_step_that_runs_once_is_in_doubt_after_a_failure(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
+def test_a_step_that_runs_once_is_in_doubt_after_a_failure(
+    work: Work, kind: str, queue: Queue, calls: Calls
+) -> None:
     doubts: list[str] = []
     worker = work()
 
     @worker.handler("q", retry=Retry(wait=0))
     def handle(job: Any) -> Any:
         try:
-            yield partial(job.step, "ship", calls.of(kind, "ship", error=RuntimeError("lost")), once=True)
+            yield partial(
+                job.step, "ship", calls.of(kind, "ship", error=RuntimeError("lost")), once=True
+            )
         except InDoubt as doubt:
             doubts.append(doubt.step)
 
@@ -246,7 +257,9 @@ def test_a_step_that_runs_once_is_in_doubt_after_a_failure(work: Work, kind: str
     assert (calls, doubts) == ([("ship",)], ["ship"])
 
 
-def test_a_run_that_was_lost_ends(work: Work, kind: str, queue: Queue, calls: Calls, gate: threading.Event) -> None:
+def test_a_run_that_was_lost_ends(
+    work: Work, kind: str, queue: Queue, calls: Calls, gate: threading.Event
+) -> None:
     ends: list[type[BaseException]] = []
     worker = work()
 
@@ -274,13 +287,18 @@ def test_a_run_that_was_lost_ends(work: Work, kind: str, queue: Queue, calls: Ca
     assert gone(queue)
 
 
-def test_after_its_suspension_a_handler_takes_no_step(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
+def test_after_its_suspension_a_handler_takes_no_step(
+    work: Work, kind: str, queue: Queue, calls: Calls
+) -> None:
     ends: list[type[BaseException]] = []
     worker = work()
 
     @worker.handler("q", retry=ONCE)
     def handle(job: Any) -> Any:
-        for take in (partial(job.sleep, "night", 3600), partial(job.step, "ship", calls.of(kind, "ship"))):
+        for take in (
+            partial(job.sleep, "night", 3600),
+            partial(job.step, "ship", calls.of(kind, "ship")),
+        ):
             try:
                 yield take
             except BaseException as error:
@@ -300,14 +318,38 @@ def test_after_its_suspension_a_handler_takes_no_step(work: Work, kind: str, que
 
 BAD: dict[str, tuple[type[Exception], str, Callable[[Any], Any]]] = {
     "an empty name": (ValueError, "name of 0 characters", lambda job: partial(job.step, "", str)),
-    "a long name": (ValueError, "name of 201 characters", lambda job: partial(job.step, "x" * 201, str)),
+    "a long name": (
+        ValueError,
+        "name of 201 characters",
+        lambda job: partial(job.step, "x" * 201, str),
+    ),
     "no name": (TypeError, "name must be a str", lambda job: partial(job.step, 5, str)),
     "no function": (TypeError, "give a function", lambda job: partial(job.step, "x", "y")),
-    "a negative sleep": (ValueError, "give 0 or more seconds", lambda job: partial(job.sleep, "x", -1)),
-    "no number": (ValueError, "give 0 or more seconds", lambda job: partial(job.sleep, "x", float("nan"))),
-    "a sleep for ever": (ValueError, "before the year 10000", lambda job: partial(job.sleep, "x", 1e15)),
-    "a naive time": (ValueError, "no time zone", lambda job: partial(job.sleep, "x", datetime(2026, 1, 1))),  # noqa: DTZ001
-    "a large value": (ValueError, "65,536 can be recorded", lambda job: partial(job.step, "x", bytes, 70_000)),
+    "a negative sleep": (
+        ValueError,
+        "give 0 or more seconds",
+        lambda job: partial(job.sleep, "x", -1),
+    ),
+    "no number": (
+        ValueError,
+        "give 0 or more seconds",
+        lambda job: partial(job.sleep, "x", float("nan")),
+    ),
+    "a sleep for ever": (
+        ValueError,
+        "before the year 10000",
+        lambda job: partial(job.sleep, "x", 1e15),
+    ),
+    "a naive time": (
+        ValueError,
+        "no time zone",
+        lambda job: partial(job.sleep, "x", datetime(2026, 1, 1)),  # noqa: DTZ001
+    ),
+    "a large value": (
+        ValueError,
+        "65,536 can be recorded",
+        lambda job: partial(job.step, "x", bytes, 70_000),
+    ),
     "no JSON": (CodecError, "can't be recorded", lambda job: partial(job.step, "x", object)),
 }
 
@@ -349,7 +391,9 @@ def test_a_name_is_taken_once(work: Work, kind: str, queue: Queue, calls: Calls)
     assert calls == [("page",)]
 
 
-def test_a_step_that_failed_is_taken_again(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
+def test_a_step_that_failed_is_taken_again(
+    work: Work, kind: str, queue: Queue, calls: Calls
+) -> None:
     worker = work()
 
     @worker.handler("q", retry=ONCE)
@@ -383,7 +427,9 @@ def test_a_run_has_bounds(work: Work, kind: str, queue: Queue, calls: Calls) -> 
     assert "step 'page-16': a run has 1,048,576 bytes of records at most" in errors[0]
 
 
-def test_batches_and_persistent_jobs_take_none(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
+def test_batches_and_persistent_jobs_take_none(
+    work: Work, kind: str, queue: Queue, calls: Calls
+) -> None:
     errors: list[str] = []
     worker = work()
 
@@ -399,8 +445,12 @@ def test_batches_and_persistent_jobs_take_none(work: Work, kind: str, queue: Que
     assert "takes no steps" in errors[0]
 
 
-@pytest.mark.parametrize("codec", [JSONCodec(), Compressed(JSONCodec()), Encrypted(None, {"k": bytes(32)})])
-def test_values_travel_by_the_codec(codec: Any, work: Work, kind: str, newest: Server, calls: Calls) -> None:
+@pytest.mark.parametrize(
+    "codec", [JSONCodec(), Compressed(JSONCodec()), Encrypted(None, {"k": bytes(32)})]
+)
+def test_values_travel_by_the_codec(
+    codec: Any, work: Work, kind: str, newest: Server, calls: Calls
+) -> None:
     seen: list[Any] = []
     queue: Any = Queue("coded", url=newest.url, codec=codec)
     worker = work()
@@ -422,7 +472,9 @@ def test_values_travel_by_the_codec(codec: Any, work: Work, kind: str, newest: S
 
 
 @pytest.mark.parametrize("codec", [None, JSONCodec()])
-def test_a_step_whose_annotation_is_not_found(codec: Any, work: Work, kind: str, newest: Server, calls: Calls) -> None:
+def test_a_step_whose_annotation_is_not_found(
+    codec: Any, work: Work, kind: str, newest: Server, calls: Calls
+) -> None:
     """The step is refused before it runs, with the name."""
     pay = calls.of(kind, "pay", {"n": 1})
     pay.__annotations__["return"] = "Invoice"
@@ -482,7 +534,9 @@ def test_progress_is_shown(work: Work, kind: str, queue: Queue, gate: threading.
     assert gone(queue)
 
 
-def test_another_job_s_task_takes_no_step(work: Work, kind: str, queue: Queue, gate: threading.Event) -> None:
+def test_another_job_s_task_takes_no_step(
+    work: Work, kind: str, queue: Queue, gate: threading.Event
+) -> None:
     """This holds under asyncio. A thread may belong to a pool and work for several jobs."""
     if kind != "tasks":
         return
@@ -512,7 +566,9 @@ def test_another_job_s_task_takes_no_step(work: Work, kind: str, queue: Queue, g
     assert "step 'other' of job 'a' is taken in the task of another job" in errors[0]
 
 
-def test_the_first_delivery_gets_the_value_of_the_record(work: Work, kind: str, newest: Server, calls: Calls) -> None:
+def test_the_first_delivery_gets_the_value_of_the_record(
+    work: Work, kind: str, newest: Server, calls: Calls
+) -> None:
     """A value that its codec changes is then noticed before the first crash."""
     seen: list[Any] = []
     worker = work()

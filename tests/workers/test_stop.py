@@ -28,7 +28,9 @@ def consumers(server: Server, queue: Queue) -> set[str]:
     """Return the consumers that belong to workers."""
     with redis.Redis(unix_socket_path=server.path) as client:
         stream = queue.ops.keys.key("jobs")
-        rows: list[dict[str, Any]] = client.xinfo_consumers(stream, "workers") if client.exists(stream) else []
+        rows: list[dict[str, Any]] = (
+            client.xinfo_consumers(stream, "workers") if client.exists(stream) else []
+        )
     return {row["name"].decode() for row in rows} - {"parked", "idle"}
 
 
@@ -37,13 +39,19 @@ def payloads(queue: Queue, number: int) -> list[tuple[bytes, int]]:
     return [(lease.job.payload, lease.job.attempt) for lease in queue.lease_many(number)]
 
 
-# -- stopping ----------------------------------------------------------------------------------------------
+# -- stopping --------------------------------------------------------------------------------------
 
 
 def test_a_graceful_stop(
-    work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    work: Work,
+    queue: Queue,
+    newest: Server,
+    record: Recorder,
+    gate: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The worker leases no more, releases unstarted jobs, renews running ones until they finish, and leaves no key."""
+    """The worker leases no more, releases unstarted jobs, renews running ones until they finish,
+    and leaves no key."""
     monkeypatch.setattr(
         consumer, "START_WITHIN_S", PATIENCE
     )  # once a handler has ended, much is leased ahead on any machine
@@ -69,7 +77,9 @@ def test_a_graceful_stop(
     assert [state.job.payload for state in queue.admin.waiting()] == [b"b", b"c", b"d", b"new"]
     assert len(queue.admin.workers()) == 1
     (state,) = queue.admin.running()
-    until(lambda: [x.since for x in queue.admin.running()] > [state.since], "its lease is not renewed")
+    until(
+        lambda: [x.since for x in queue.admin.running()] > [state.since], "its lease is not renewed"
+    )
     gate.set()
     worker.close()
     assert queue.result(receipts[0].id) == b"done"
@@ -82,7 +92,8 @@ def test_a_graceful_stop(
 def test_a_second_stop_releases_everything(
     work: Work, queue: Queue, newest: Server, kind: str, record: Recorder
 ) -> None:
-    """A coroutine is cancelled, and a thread is told. The jobs are at the front at once with no attempt spent."""
+    """A coroutine is cancelled, and a thread is told. The jobs are at the front at once with no
+    attempt spent."""
     worker = work()
     cancelled: list[bytes] = []
 
@@ -110,8 +121,11 @@ def test_a_second_stop_releases_everything(
     assert payloads(queue, 4) == [(b"a", 1), (b"b", 1), (b"c", 1), (b"d", 1)]
 
 
-def test_a_thread_that_is_deaf_to_a_second_stop(work: Work, queue: Queue, gate: threading.Event) -> None:
-    """The stop does not wait for the thread. Its job is released, and its late return changes nothing."""
+def test_a_thread_that_is_deaf_to_a_second_stop(
+    work: Work, queue: Queue, gate: threading.Event
+) -> None:
+    """The stop does not wait for the thread. Its job is released, and its late return changes
+    nothing."""
     worker = work()
     began, ended = threading.Event(), threading.Event()
 
@@ -190,7 +204,8 @@ def test_everybody_may_stop_it_at_once(work: Work, queue: Queue) -> None:
 
 
 def test_a_handler_may_stop_its_worker(work: Work, queue: Queue, record: Recorder) -> None:
-    """The stop does not wait for its own handler. The handler's job is completed, and the others stay."""
+    """The stop does not wait for its own handler. The handler's job is completed, and the others
+    stay."""
     worker = work()
     main = threading.Event()
 
@@ -242,7 +257,9 @@ def test_a_worker_starts_again(work: Work, queue: Queue, record: Recorder) -> No
     assert record.ended == [b"0", b"1", b"2"]
 
 
-def test_a_client_of_the_users(work: Work, queue: Queue, newest: Server, kind: str, record: Recorder) -> None:
+def test_a_client_of_the_users(
+    work: Work, queue: Queue, newest: Server, kind: str, record: Recorder
+) -> None:
     """The client's settings are used. The client is not used or closed."""
     make = redis.Redis if kind == "threads" else redis.asyncio.Redis
     client: Any = make(unix_socket_path=newest.path, decode_responses=True, max_connections=1)
@@ -319,7 +336,7 @@ def test_a_stop_is_not_held_up_by_a_read_that_begins_too_late(
     assert all(role.ended.is_set() for role in engine._running["wait"])
 
 
-# -- how it ends -------------------------------------------------------------------------------------------
+# -- how it ends -----------------------------------------------------------------------------------
 
 
 def test_a_worker_without_handlers(work: Work, kind: str) -> None:
@@ -362,7 +379,10 @@ def test_a_role_that_dies_ends_the_worker(
     queue.enqueue(b"x")
     worker.start()
     record.await_started(1)
-    with redis.Redis(unix_socket_path=newest.path) as client, Queue("broken", url=newest.url) as other:
+    with (
+        redis.Redis(unix_socket_path=newest.path) as client,
+        Queue("broken", url=newest.url) as other,
+    ):
         key = other.ops.keys.key("jobs")
         client.pipeline().delete(key).set(key, "no stream").execute()
     assert worker.engine is not None
@@ -417,7 +437,8 @@ def test_an_error_in_the_block_is_not_replaced(queue: Queue, newest: Server) -> 
 
 
 def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
-    """The owner of the event loop may cancel the call. All jobs are released, and `stop` may be called too."""
+    """The owner of the event loop may cancel the call. All jobs are released, and `stop` may be
+    called too."""
 
     async def story() -> None:
         worker = AsyncWorker(url=newest.url)
@@ -449,8 +470,8 @@ def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
 
 @pytest.mark.parametrize("more", [1, 2, 3])
 def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server, more: int) -> None:
-    """A second cancellation at any moment releases all jobs. The worker ends and can be started again. After the last
-    waiter has left, it leaves an embedded server by itself.
+    """A second cancellation at any moment releases all jobs. The worker ends and can be started
+    again. After the last waiter has left, it leaves an embedded server by itself.
     """
     worker = AsyncWorker(url=newest.url)
     left: list[bool] = []
@@ -501,10 +522,11 @@ def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server,
     assert payloads(queue, 1) == [(b"x", 1)]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that the loop left open
+# connections that the loop left open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_its_loop_may_end_in_the_middle(queue: Queue, newest: Server) -> None:
-    """A closed loop cancels the tasks of a stopping worker, which leaves first. A worker without a stop can be started
-    on another loop.
+    """A closed loop cancels the tasks of a stopping worker, which leaves first. A worker without a
+    stop can be started on another loop.
     """
     its_loop_ends(queue, newest)
     until(lambda: "headrace-pulse" not in {thread.name for thread in threading.enumerate()})
@@ -548,7 +570,8 @@ def its_loop_ends(queue: Queue, newest: Server) -> None:
 def test_a_subscription_that_is_opened_anew_as_the_worker_stops(
     queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The subscription is opened again between two lines of its reader. It is closed until the reader has ended."""
+    """The subscription is opened again between two lines of its reader. It is closed until the
+    reader has ended."""
     closed, close = [], Subscription.close
 
     def lost(subscription: Subscription) -> None:

@@ -70,7 +70,8 @@ def other(job):
 INNOCENT, DEATHS = 20, 20
 DIED = f"no attempts left: its process died {DEATHS} times while it ran"
 
-# A supervisor that starts a worker again and again. Its processes die before a heartbeat was missed.
+# A supervisor that starts a worker again and again. Its processes die before a heartbeat was
+# missed.
 LOOP = """
 import asyncio, ctypes, os, signal, sys, time
 from headrace import AsyncWorker, Worker
@@ -145,11 +146,14 @@ def work(newest: Server, tmp_path: Path) -> Iterator[Callable[..., Started]]:
 def test_innocents_beside_poison(
     newest: Server, work: Callable[..., Started], tmp_path: Path, worker: str, processes: int
 ) -> None:
-    """A job that ends its process each time becomes a dead letter. The jobs beside it and the worker's other queues go
-    on.
+    """A job that ends its process each time becomes a dead letter. The jobs beside it and the
+    worker's other queues go on.
     """
     with Queue("q", url=newest.url) as queue, Queue("other", url=newest.url) as other:
-        jobs = [NewJob(b"poison" if n == INNOCENT // 2 else b"good", id=f"j{n}") for n in range(INNOCENT + 1)]
+        jobs = [
+            NewJob(b"poison" if n == INNOCENT // 2 else b"good", id=f"j{n}")
+            for n in range(INNOCENT + 1)
+        ]
         queue.enqueue_many(jobs)
         other.enqueue_many([b"x"] * 50)
         process = work(worker, processes)
@@ -167,7 +171,8 @@ def test_innocents_beside_poison(
 
 
 def nearly_dead(server: Server) -> None:
-    """Record deaths of the remaining jobs, because twenty restarts of `headrace work` take minutes."""
+    """Record deaths of the remaining jobs, because twenty restarts of `headrace work` take
+    minutes."""
     with redis.Redis(unix_socket_path=server.path) as client:
         for key in client.scan_iter("*:deaths"):
             for entry in client.hkeys(key):
@@ -175,7 +180,8 @@ def nearly_dead(server: Server) -> None:
 
 
 def runs_of_poison(folder: Path) -> list[int]:
-    """Return for each run of a poison job the number of jobs that ran in its process, including itself."""
+    """Return for each run of a poison job the number of jobs that ran in its process, including
+    itself."""
     rows = [line.split() for line in (folder / "log").read_text().splitlines()]
     return [int(beside) for payload, _, beside in rows if payload == "poison"]
 
@@ -187,16 +193,25 @@ def runs_of_poison(folder: Path) -> list[int]:
 def test_innocents_of_other_queues_and_shards(
     newest: Server, work: Callable[..., Started], worker: str, shards: int, tmp_path: Path
 ) -> None:
-    """A job beside a poison job of another queue or shard, in the same process, does not end as a suspect."""
-    with Queue("q", url=newest.url, shards=shards) as queue, Queue("second", url=newest.url) as second:
+    """A job beside a poison job of another queue or shard, in the same process, does not end as a
+    suspect."""
+    with (
+        Queue("q", url=newest.url, shards=shards) as queue,
+        Queue("second", url=newest.url) as second,
+    ):
         queue.enqueue_many([NewJob(b"good", id=f"j{n}") for n in range(2 * shards)])
         queue.enqueue(b"poison")
         second.enqueue_many([b"good"] * 5)
         (tmp_path / "log").touch()
         process = work(worker, shards=f"shards={shards}")
         until(lambda: len(runs_of_poison(tmp_path)) >= 4, "two runs of poison alone", PATIENCE)
-        nearly_dead(newest)  # also the innocent: chance chooses the queue whose suspect runs next in each process
-        until(lambda: second.counts().dead + second.counts().completed == 5, "an end of the second queue", PATIENCE)
+        # also the innocent: chance chooses the queue whose suspect runs next in each process
+        nearly_dead(newest)
+        until(
+            lambda: second.counts().dead + second.counts().completed == 5,
+            "an end of the second queue",
+            PATIENCE,
+        )
         until(lambda: queue.counts().completed == 2 * shards, "an end of the innocent", PATIENCE)
         until(lambda: queue.counts().dead == 1, "an end of poison", PATIENCE)
         assert second.counts() == Counts(enqueued=5, completed=5)
@@ -216,8 +231,11 @@ def test_innocents_of_other_queues_and_shards(
 @pytest.mark.parametrize("worker", ["threads", "tasks", "batches"])
 @pytest.mark.parametrize("rest", [0.0, 1.0], ids=["at once", "slowly"])
 @pytest.mark.parametrize("poisons", [1, 4])
-def test_a_crash_loop(newest: Server, tmp_path: Path, worker: str, rest: float, poisons: int) -> None:
-    """Processes die before a heartbeat is missed, so no peer sees it. Each poison job ends, and none beside it does."""
+def test_a_crash_loop(
+    newest: Server, tmp_path: Path, worker: str, rest: float, poisons: int
+) -> None:
+    """Processes die before a heartbeat is missed, so no peer sees it. Each poison job ends, and
+    none beside it does."""
     good = {"q": [f"a{n}" for n in range(8)], "other": [f"b{n}" for n in range(8)]}
     with Queue("q", url=newest.url) as queue, Queue("other", url=newest.url) as other:
         for place in queue, other:
@@ -225,8 +243,18 @@ def test_a_crash_loop(newest: Server, tmp_path: Path, worker: str, rest: float, 
         for number in range(poisons):
             (queue, other)[number % 2].enqueue(NewJob(b"poison", id=f"p{number}"))
         with Script(LOOP, [worker, str(rest), newest.url], cwd=tmp_path):
-            until(lambda: queue.counts().dead + other.counts().dead >= poisons, "an end of poison", PATIENCE)
-            until(lambda: queue.counts().completed + other.counts().completed == 16, "an end of the good", PATIENCE)
+            until(
+                lambda: queue.counts().dead + other.counts().dead >= poisons,
+                "an end of poison",
+                PATIENCE,
+            )
+            until(
+                lambda: queue.counts().completed + other.counts().completed == 16,
+                "an end of the good",
+                PATIENCE,
+            )
         letters = [*queue.admin.dead(), *other.admin.dead()]
-        assert sorted(letter.job.id for letter in letters) == [f"p{number}" for number in range(poisons)]
+        assert sorted(letter.job.id for letter in letters) == [
+            f"p{number}" for number in range(poisons)
+        ]
         assert {str(letter.reason) for letter in letters} == {DIED}

@@ -44,7 +44,8 @@ def tasks(newest: Server) -> Any:
 
 
 def declare(tasks: Tasks, kind: str, function: Callable[..., Any], **options: Any) -> Any:
-    """Declare *function* for the kind of worker. It is a coroutine function for tasks of asyncio."""
+    """Declare *function* for the kind of worker. It is a coroutine function for tasks of
+    asyncio."""
     if kind != "tasks":
         return tasks.task(**options)(function)
 
@@ -84,7 +85,9 @@ def test_a_call_is_a_job_and_a_job_a_call(work: Work, kind: str, tasks: Tasks) -
     assert tasks.queue.result("eve") == b"4"
 
 
-def test_results_are_of_their_annotated_types(work: Work, kind: str, tasks: Tasks, newest: Server) -> None:
+def test_results_are_of_their_annotated_types(
+    work: Work, kind: str, tasks: Tasks, newest: Server
+) -> None:
     def when() -> dict[str, datetime]:
         return {"now": NOW}
 
@@ -102,7 +105,8 @@ def test_results_are_of_their_annotated_types(work: Work, kind: str, tasks: Task
 
 
 async def _twice(url: str) -> list[Any]:
-    """Get a result of another worker, and wait for one that does not come. This is the asynchronous twin."""
+    """Get a result of another worker, and wait for one that does not come. This is the asynchronous
+    twin."""
     async with AsyncTasks("other", url) as tasks:
 
         @tasks.task
@@ -131,9 +135,12 @@ ENCODED = b'{"now":"2026-11-22T12:30:00+00:00"}'
 TIMES = {f"time {n}": NOW for n in range(40)}  # so many that it is compressed
 
 
-@pytest.mark.parametrize("options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"])
+@pytest.mark.parametrize(
+    "options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"]
+)
 def test_the_result_of_a_task_is_had_by_its_id(newest: Server, options: dict[str, Any]) -> None:
-    """The caller enqueued nothing. The task types the result, and without it the job's own record does."""
+    """The caller enqueued nothing. The task types the result, and without it the job's own record
+    does."""
     with Tasks("q", newest.url, **options) as there, Tasks("q", newest.url, **options) as here:
         enqueued = there.task(_when).enqueue()
         when = here.task(_when)
@@ -150,7 +157,9 @@ def test_the_result_of_a_task_is_had_by_its_id(newest: Server, options: dict[str
 
 
 @pytest.mark.parametrize("options", [{}, {"history": 10}], ids=["plain", "history"])
-def test_a_wait_for_the_result_of_an_id_learns_its_task(newest: Server, options: dict[str, Any]) -> None:
+def test_a_wait_for_the_result_of_an_id_learns_its_task(
+    newest: Server, options: dict[str, Any]
+) -> None:
     with (
         Tasks("q", newest.url, **options) as tasks,
         ThreadPoolExecutor(1) as pool,
@@ -186,11 +195,18 @@ def test_the_result_of_an_async_task_is_had_by_its_id(newest: Server) -> None:
 
 @pytest.mark.parametrize(
     "codec",
-    [Compressed(threshold=0), Encrypted(None, {"k": bytes(32)}), Encrypted(Compressed(threshold=0), {"k": bytes(32)})],
+    [
+        Compressed(threshold=0),
+        Encrypted(None, {"k": bytes(32)}),
+        Encrypted(Compressed(threshold=0), {"k": bytes(32)}),
+    ],
     ids=["compressed", "encrypted", "both"],
 )
-def test_a_result_comes_back_through_the_codec(work: Work, kind: str, newest: Server, codec: Any) -> None:
-    """The result is read by the receipt of the call, by an id, by receipts as they end, and of many jobs."""
+def test_a_result_comes_back_through_the_codec(
+    work: Work, kind: str, newest: Server, codec: Any
+) -> None:
+    """The result is read by the receipt of the call, by an id, by receipts as they end, and of many
+    jobs."""
 
     def when() -> dict[str, datetime]:
         return TIMES
@@ -261,7 +277,8 @@ def test_calls_under_conditions(tasks: Tasks) -> None:
 
     once = welcome.options(id="a", if_exists=Debounce(60, max_wait=90), full="raise")
     assert once.enqueue("ada").outcome == "added"
-    until(lambda: once.enqueue("ben").outcome == "moved")  # within the same millisecond there is nothing to move
+    # within the same millisecond there is nothing to move
+    until(lambda: once.enqueue("ben").outcome == "moved")
     assert welcome.options(id="a", if_exists=Replace()).enqueue("cyd").outcome == "replaced"
     assert [job.job.payload for job in tasks.queue.admin.waiting()] == [b'{"to":"cyd"}']
     with pytest.raises(TypeError, match="unexpected keyword argument 'bounce'"):
@@ -280,14 +297,17 @@ def test_each_task_has_its_own_policy(work: Work, kind: str, tasks: Tasks) -> No
         task.options(id=task.name).enqueue(1)
     with worker:
         until(lambda: tasks.queue.counts().dead == 2)
-    assert {letter.job.id: (letter.job.attempt, letter.reason) for letter in tasks.queue.admin.dead()} == {
+    assert {
+        letter.job.id: (letter.job.attempt, letter.reason) for letter in tasks.queue.admin.dead()
+    } == {
         "twice": (2, "LookupError: 1"),
         "once": (1, "LookupError: 1"),
     }
 
 
 def test_what_changed_in_flight_dies_with_its_reason(work: Work, kind: str, tasks: Tasks) -> None:
-    """Arguments of another version fail at the first attempt. An added parameter with a default does not."""
+    """Arguments of another version fail at the first attempt. An added parameter with a default
+    does not."""
 
     def welcome(to: str, loud: bool = False) -> None: ...
 
@@ -305,10 +325,19 @@ def test_what_changed_in_flight_dies_with_its_reason(work: Work, kind: str, task
     tasks.queue.enqueue(b"{}", id="unknown", headers={"kind": "goodbye"})
     with worker:
         until(lambda: tasks.queue.counts() == Counts(enqueued=5, completed=1, dead=4))
-    reasons = {letter.job.id: (letter.reason or "", letter.job.attempt) for letter in tasks.queue.admin.dead()}
+    reasons = {
+        letter.job.id: (letter.reason or "", letter.job.attempt)
+        for letter in tasks.queue.admin.dead()
+    }
     assert reasons == {
-        "renamed": ("task 'welcome' does not take these arguments: an argument 'whom', which it does not take here", 1),
-        "of another type": ("task 'welcome' does not take these arguments: to: must be str, not integer", 1),
+        "renamed": (
+            "task 'welcome' does not take these arguments: an argument 'whom', which it does not take here",
+            1,
+        ),
+        "of another type": (
+            "task 'welcome' does not take these arguments: to: must be str, not integer",
+            1,
+        ),
         "no json": (reasons["no json"][0], 1),
         "unknown": ("no handler for jobs of kind 'goodbye': this worker knows 'welcome'", 1),
     }
@@ -330,7 +359,9 @@ def test_a_result_of_another_type_fails_nothing(
     assert "result: must be int, not str" in caplog.text
 
 
-def test_beside_handlers_of_its_queue(work: Work, kind: str, tasks: Tasks, record: Recorder) -> None:
+def test_beside_handlers_of_its_queue(
+    work: Work, kind: str, tasks: Tasks, record: Recorder
+) -> None:
     """Tasks, a handler of another kind, and one for the rest share one queue."""
 
     def welcome() -> bytes:
@@ -374,7 +405,9 @@ def test_a_task_as_a_follow_up_of_another_queue(work: Work, kind: str, newest: S
             until(lambda: tasks.queue.counts().completed == 1)
 
 
-def test_the_job_that_runs_is_known_to_its_own_thread_only(work: Work, kind: str, tasks: Tasks) -> None:
+def test_the_job_that_runs_is_known_to_its_own_thread_only(
+    work: Work, kind: str, tasks: Tasks
+) -> None:
     both = threading.Barrier(2, timeout=20)
     seen: dict[str, str] = {}
 

@@ -1,4 +1,5 @@
-"""The end of a handler settles its job. The tests cover results, retries, verdicts, deadlines and unexpected errors."""
+"""The end of a handler settles its job. The tests cover results, retries, verdicts, deadlines and
+unexpected errors."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from tests.support.servers import Server
 Work = Callable[..., Running]
 
 
-# -- results -----------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def test_a_return_value_is_the_result(work: Work, queue: Queue) -> None:
@@ -67,7 +68,9 @@ class SilentRelease(Release):
         raise GeneratorExit
 
 
-@pytest.mark.parametrize(("error", "persistent"), [(Silent, False), (Silent, True), (SilentRelease, True)])
+@pytest.mark.parametrize(
+    ("error", "persistent"), [(Silent, False), (Silent, True), (SilentRelease, True)]
+)
 def test_what_cannot_be_looked_at_takes_no_slot(
     work: Work, queue: Queue, error: type[Exception], persistent: bool
 ) -> None:
@@ -86,12 +89,20 @@ def test_what_cannot_be_looked_at_takes_no_slot(
 
 
 @pytest.mark.parametrize("commands", [["+@all"], ["+@all", "-config"]])
-def test_a_result_larger_than_the_server_takes(kind: str, newest: Server, commands: list[str]) -> None:
-    """The job completes without its result, even if the user can't ask for the limit. Other jobs complete too."""
+def test_a_result_larger_than_the_server_takes(
+    kind: str, newest: Server, commands: list[str]
+) -> None:
+    """The job completes without its result, even if the user can't ask for the limit. Other jobs
+    complete too."""
     large = b"x" * (3 << 20)
-    with Server(newest.binary, extra=["--proto-max-bulk-len", "1mb"]) as server, Queue("q", url=server.url) as queue:
+    with (
+        Server(newest.binary, extra=["--proto-max-bulk-len", "1mb"]) as server,
+        Queue("q", url=server.url) as queue,
+    ):
         with redis.Redis(unix_socket_path=server.path) as admin:
-            admin.acl_setuser("default", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=commands)
+            admin.acl_setuser(
+                "default", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=commands
+            )
         worker = Running(kind, url=server.url)
 
         @worker.handler("q", retry=Retry(attempts=1), concurrency=4)
@@ -118,7 +129,9 @@ def test_results_by_codec(work: Work, newest: Server) -> None:
         assert queue.result(receipt.id, timeout=PATIENCE) == {"twice": 42}
 
 
-def test_a_result_that_cannot_be_kept_fails_no_job(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_that_cannot_be_kept_fails_no_job(
+    work: Work, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     """The work is not repeated. The job is complete, and the log names the missing result."""
     worker = work()
     ran: list[bytes] = []
@@ -130,16 +143,20 @@ def test_a_result_that_cannot_be_kept_fails_no_job(work: Work, queue: Queue, cap
 
     number, _ = queue.enqueue_many([b"number", b"bytes"])
     with worker:
-        assert number.result(timeout=PATIENCE) is None  # its queue could not tell whether it is still to come
+        # its queue could not tell whether it is still to come
+        assert number.result(timeout=PATIENCE) is None
         until(lambda: queue.counts() == Counts(enqueued=2, completed=2))
     assert sorted(ran) == [b"bytes", b"number"]
-    (record,) = [record for record in caplog.records if getattr(record, "event", "") == "result_dropped"]
+    (record,) = [
+        record for record in caplog.records if getattr(record, "event", "") == "result_dropped"
+    ]
     assert (record.levelname, record.job_id) == ("ERROR", number.id)  # type: ignore[attr-defined]
     assert "TypeError: result: payload must be bytes or str, not int" in record.getMessage()
 
 
 def test_undecodable_jobs_are_quarantined(work: Work, newest: Server, record: Recorder) -> None:
-    """Each such job becomes a dead letter once, with its raw bytes and the reason. The queue goes on (H-7)."""
+    """Each such job becomes a dead letter once, with its raw bytes and the reason. The queue goes
+    on (H-7)."""
     worker = work()
 
     @worker.handler("q", codec=JSONCodec(), concurrency=1)
@@ -162,7 +179,7 @@ def test_undecodable_jobs_are_quarantined(work: Work, newest: Server, record: Re
     assert record.ended == [1, 2, 3, 4]
 
 
-# -- retries -----------------------------------------------------------------------------------------------
+# -- retries ---------------------------------------------------------------------------------------
 
 
 def test_a_failure_is_tried_again_until_it_works(work: Work, queue: Queue) -> None:
@@ -190,13 +207,21 @@ def test_a_failure_is_tried_again_until_it_works(work: Work, queue: Queue) -> No
         (Retry(attempts=3, wait=0), 3),
         (Retry(attempts=4, wait=wait_random(0, 0.01)), 4),
         (Retry(wait=0, stop=stop_after_attempt(2)), 2),
-        (Retry(attempts=5, wait=wait_chain(wait_fixed(0.01), wait_fixed(0)), stop=stop_after_attempt(3)), 3),
+        (
+            Retry(
+                attempts=5,
+                wait=wait_chain(wait_fixed(0.01), wait_fixed(0)),
+                stop=stop_after_attempt(3),
+            ),
+            3,
+        ),
         (Retry(retry=retry_if_exception_type(ValueError), wait=0), 1),
         (Retry(attempts=2, retry=retry_if_exception_message(match="no r"), wait=0), 2),
     ],
 )
 def test_tenacitys_objects(work: Work, queue: Queue, retry: Retry, runs: int) -> None:
-    """`wait_*`, `stop_*` and `retry_if_*` are used unchanged. The last failure makes a dead letter with a reason."""
+    """`wait_*`, `stop_*` and `retry_if_*` are used unchanged. The last failure makes a dead letter
+    with a reason."""
     worker = work()
     attempts: list[int] = []
 
@@ -234,7 +259,8 @@ def test_waits_are_kept(work: Work, queue: Queue) -> None:
 
 
 def test_verdicts(work: Work, queue: Queue) -> None:
-    """RetryLater and Release spend no attempt, and RetryLater(spend=True) does. DeadLetter ends the job."""
+    """RetryLater and Release spend no attempt, and RetryLater(spend=True) does. DeadLetter ends the
+    job."""
     worker = work()
     attempts: list[tuple[bytes, int]] = []
     verdicts = {
@@ -257,7 +283,8 @@ def test_verdicts(work: Work, queue: Queue) -> None:
         until(lambda: queue.counts() == Counts(enqueued=5, completed=4, dead=1))
     again = {payload: attempt for payload, attempt in attempts[::-1] if payload != b"dead"}
     assert sorted(attempts) == sorted(
-        [(payload, 1) for payload in verdicts] + [(payload, 2 if payload == b"spent" else 1) for payload in again]
+        [(payload, 1) for payload in verdicts]
+        + [(payload, 2 if payload == b"spent" else 1) for payload in again]
     )
     assert [letter.reason for letter in queue.admin.dead()] == ["too late"]
 
@@ -280,7 +307,8 @@ def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queu
     queue.enqueue(b"warm")
     lease = queue.lease()
     assert lease is not None
-    lease.release()  # a script that the server does not know yet would run behind the lease sent with it
+    # a script that the server does not know yet would run behind the lease sent with it
+    lease.release()
     assert queue.admin.purge() == 1
     queue.enqueue_many([b"retry", b"release", b"c", b"d"])
     with worker:
@@ -290,7 +318,8 @@ def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queu
 
 @pytest.mark.parametrize("way", ["worker", "handler"])
 def test_where_it_failed_stays_with_the_job(work: Work, queue: Queue, way: str) -> None:
-    """The reason is always kept. The place is kept on request, without frames of headrace before the handler's."""
+    """The reason is always kept. The place is kept on request, without frames of headrace before
+    the handler's."""
     worker = work(tracebacks=True) if way == "worker" else work()
     options: dict[str, Any] = {"tracebacks": True} if way == "handler" else {}
 
@@ -348,11 +377,13 @@ def test_dead_letters_are_capped(work: Work, queue: Queue) -> None:
     assert [letter.reason for letter in queue.admin.dead()] == ["3", "4"]
 
 
-# -- the unexpected ----------------------------------------------------------------------------------------
+# -- the unexpected --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-def test_what_would_end_the_program_is_a_failure(work: Work, queue: Queue, error: BaseException) -> None:
+def test_what_would_end_the_program_is_a_failure(
+    work: Work, queue: Queue, error: BaseException
+) -> None:
     """The failure spends an attempt, so such a job ends and the worker goes on."""
     worker = work()
     attempts: list[int] = []
@@ -391,7 +422,8 @@ def test_what_would_end_the_program_releases_the_job_of_a_worker_that_stops(
 
 @pytest.mark.parametrize("how", ["by asyncio.run", "by Python"])
 def test_an_interrupted_loop(queue: Queue, newest: Server, how: str) -> None:
-    """Ctrl-C in a coroutine while Python handles SIGINT. The jobs are at the front with no attempt spent."""
+    """Ctrl-C in a coroutine while Python handles SIGINT. The jobs are at the front with no attempt
+    spent."""
     worker = AsyncWorker(url=newest.url)
     both = asyncio.Event()
 
@@ -427,13 +459,18 @@ def test_an_interrupted_loop(queue: Queue, newest: Server, how: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         run()
     leases = queue.lease_many(3)
-    assert [(lease.job.payload, lease.job.attempt) for lease in leases] == [(b"x", 1), (b"y", 1), (b"z", 1)]
+    assert [(lease.job.payload, lease.job.attempt) for lease in leases] == [
+        (b"x", 1),
+        (b"y", 1),
+        (b"z", 1),
+    ]
     assert not [state for state in queue.admin.workers() if state.name.startswith(worker.name)]
 
 
 @pytest.mark.parametrize("error", [StopIteration(1), StopAsyncIteration(), RecursionError()])
 def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseException) -> None:
-    """Exceptions with a meaning for generators and the interpreter are ordinary failures. Other jobs go on."""
+    """Exceptions with a meaning for generators and the interpreter are ordinary failures. Other
+    jobs go on."""
     worker = work()
 
     @worker.handler("q", concurrency=1, retry=Retry(attempts=2, wait=0))
@@ -448,7 +485,8 @@ def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseExcep
 
 
 def test_a_handler_object(newest: Server, queue: Queue) -> None:
-    """An object with an async `__call__` is an async handler. An error inside its call fails its jobs."""
+    """An object with an async `__call__` is an async handler. An error inside its call fails its
+    jobs."""
 
     class Greeter:
         async def __call__(self, job: Job) -> bytes:
@@ -477,12 +515,14 @@ def test_a_handler_object(newest: Server, queue: Queue) -> None:
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
 
 
-# -- deadlines ---------------------------------------------------------------------------------------------
+# -- deadlines -------------------------------------------------------------------------------------
 
 
-def test_a_handler_that_never_returns_ends_by_its_deadline(work: Work, queue: Queue, kind: str) -> None:
-    """The job is listed as running and fails after its deadline. A coroutine is cancelled, and a thread is told
-    (H-11).
+def test_a_handler_that_never_returns_ends_by_its_deadline(
+    work: Work, queue: Queue, kind: str
+) -> None:
+    """The job is listed as running and fails after its deadline. A coroutine is cancelled, and a
+    thread is told (H-11).
     """
     worker = work()
     told = threading.Event()
@@ -511,7 +551,9 @@ def test_a_handler_that_never_returns_ends_by_its_deadline(work: Work, queue: Qu
     assert queue.counts() == Counts(enqueued=1, dead=1)
 
 
-def test_a_handler_deaf_to_its_deadline(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
+def test_a_handler_deaf_to_its_deadline(
+    work: Work, queue: Queue, gate: threading.Event, record: Recorder
+) -> None:
     """The job fails and runs again while its old run goes on. The old run's result is ignored."""
     worker = work()
 
@@ -548,7 +590,9 @@ def test_a_timeout_of_the_handlers_own(newest: Server, queue: Queue) -> None:
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
-    assert [letter.reason for letter in queue.admin.dead()] == ["TimeoutError: the mail server is slow"]
+    assert [letter.reason for letter in queue.admin.dead()] == [
+        "TimeoutError: the mail server is slow"
+    ]
 
 
 def test_the_deadline_of_a_batch(work: Work, queue: Queue) -> None:
@@ -567,7 +611,7 @@ def test_the_deadline_of_a_batch(work: Work, queue: Queue) -> None:
     }
 
 
-# -- what is no exception, and what spends no attempt ----------------------------------------------------------
+# -- what is no exception, and what spends no attempt ----------------------------------------------
 
 
 class Panic(BaseException):
@@ -600,7 +644,9 @@ def test_whatever_a_handler_always_raises_ends(
     assert sum("job_failed" in record.message for record in caplog.records) >= 2
 
 
-def test_a_task_that_is_cancelled_inside_a_handler_is_a_failure(newest: Server, queue: Queue) -> None:
+def test_a_task_that_is_cancelled_inside_a_handler_is_a_failure(
+    newest: Server, queue: Queue
+) -> None:
     worker = AsyncWorker(url=newest.url)
 
     @worker.handler("q", retry=Retry(attempts=2, wait=0.01))
@@ -636,7 +682,11 @@ def test_releases_in_a_row_are_slowed_and_told_of(
 
         before = len(seen)
         with worker:
-            until(lambda before=before: len(seen) >= before + (FREE_RELEASES + 3 if before == 0 else 2))  # type: ignore[misc]
+            until(
+                lambda before=before: (
+                    len(seen) >= before + (FREE_RELEASES + 3 if before == 0 else 2)
+                )
+            )  # type: ignore[misc]
             completed = queue.counts().completed
             queue.enqueue(b"another")
             until(lambda completed=completed: queue.counts().completed == completed + 1)  # type: ignore[misc]

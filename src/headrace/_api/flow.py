@@ -41,7 +41,9 @@ class Stages(Guided):
         result_ttl: float | timedelta, fenced: bool, shards: int = 1,
     ) -> None:  # fmt: skip
         self.name = name
-        options = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards)
+        options = QueueSettings(
+            dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards
+        )
         self.ops = FlowOps(name, namespace, codec, lookup, options)
         self._verbs = ShardedFlow(self.ops) if self.ops.settings.shards > 1 else FlowVerbs(self.ops)
 
@@ -55,12 +57,14 @@ class Stages(Guided):
         tracebacks: bool = False, fair: str | None = None, weights: Named | None = None,
         limits: Limit | Sequence[Limit] | None = None,
     ) -> Callable[[F], F]:  # fmt: skip
-        """Declare a stage, whose jobs are in the queue `<flow>/<name>`. Runs begin in the stage that is declared first.
+        """Declare a stage, whose jobs are in the queue `<flow>/<name>`. Runs begin in the stage
+        that is declared first.
 
-        *next*: the stages its jobs may go to. The first is the default, and `Next` chooses another. *children*: the
-        stages in which children of its fan-outs may begin. The other options are as for `Worker.handler`. *fair* and
-        *limits* tell jobs apart by headers, which they have from the jobs before. It decorates the stage's handler,
-        which takes a `FlowJob`. A program that runs no handler needs only the call.
+        *next*: the stages its jobs may go to. The first is the default, and `Next` chooses another.
+        *children*: the stages in which children of its fan-outs may begin. The other options are as
+        for `Worker.handler`. *fair* and *limits* tell jobs apart by headers, which they have from
+        the jobs before. It decorates the stage's handler, which takes a `FlowJob`. A program that
+        runs no handler needs only the call.
         """
         if not isinstance(name, str):
             refuse_bare("@flow.stage", "a name", name)
@@ -68,12 +72,19 @@ class Stages(Guided):
             self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate, tracebacks=tracebacks, fair=fair,
             weights=weights, limits=limits,
         )  # fmt: skip
-        options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
+        options = {
+            "concurrency": concurrency,
+            "retry": retry,
+            "deadline": deadline,
+            "queue_settings": settings,
+        }
         stage = self.ops.declare(name, next, children, options)
 
         def register(function: F) -> F:
             if stage.functions:
-                raise ConfigurationError(f"stage {name!r} of flow {self.name!r} has a handler already")
+                raise ConfigurationError(
+                    f"stage {name!r} of flow {self.name!r} has a handler already"
+                )
             if not callable(function):
                 raise TypeError(f"a handler must be callable, {function!r:.200} is not")
             refuse_generator(function)
@@ -90,7 +101,8 @@ R = TypeVar("R")
 class BaseFlow(Connected, Stages):
     """The base of both flows. It turns arguments into operations and calls, with their spans."""
 
-    _durable: Durability | None = None  # how far starts and completions must have come, where the call says nothing
+    # how far starts and completions must have come, where the call says nothing
+    _durable: Durability | None = None
 
     def _lasts(self, op: Op[R], durable: str | None) -> Op[R]:
         return with_durability(op, self._durable if durable is None else Durability.of(durable))
@@ -118,7 +130,9 @@ class BaseFlow(Connected, Stages):
         self, lease: object, outcome: Any, fenced: bool | None, durable: str | None
     ) -> tuple[Call[list[bool]], SettleSpan | None]:
         if not isinstance(lease, BaseLease):
-            raise TypeError(f"lease must be a lease of lease() or lease_many(), not {type(lease).__name__}")
+            raise TypeError(
+                f"lease must be a lease of lease() or lease_many(), not {type(lease).__name__}"
+            )
         claim: Claim = lease.claim
         place = Place(claim.job.queue, self._settings, claim.worker)
         settling = SettleSpan(place, "complete", [claim.job]) if wanted() else None
@@ -133,10 +147,18 @@ class BaseFlow(Connected, Stages):
         step = flow.step(claim, outcome, headers)
         fence = flow.settings.fenced if fenced is None else fenced
         if step is not None:
-            return (yield from settle(self._lasts(flow.advance([step], claim.worker if fence else ""), durable)))
+            return (
+                yield from settle(
+                    self._lasts(flow.advance([step], claim.worker if fence else ""), durable)
+                )
+            )
         ops = flow.stages[claim.job.queue.partition("/")[2]].ops
         results = {} if outcome is None else {claim.entry: result_ops.result_bytes(ops, outcome)}
-        return (yield from send(self._lasts(ops.complete([claim], fenced=fence, results=results), durable)))
+        return (
+            yield from send(
+                self._lasts(ops.complete([claim], fenced=fence, results=results), durable)
+            )
+        )
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:
         return self._verbs.result(id, checks.patience(timeout))

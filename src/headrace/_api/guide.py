@@ -15,7 +15,9 @@ OF_QUEUES = {
     **ADDS,
     **dict.fromkeys(("enqueue_at", "enqueue_in"), "enqueue(payload, delay=…)"),
     **dict.fromkeys(("dequeue", "fetch", "get", "pop", "receive", "reserve", "take"), "lease()"),
-    **dict.fromkeys(("ack", "nack", "reject"), "lease.complete(), lease.retry() or lease.dead_letter(reason)"),
+    **dict.fromkeys(
+        ("ack", "nack", "reject"), "lease.complete(), lease.retry() or lease.dead_letter(reason)"
+    ),
     **dict.fromkeys(("count", "length", "qsize", "size"), "counts()"),
     **dict.fromkeys(("fetch_job", "get_job", "job", "status"), "find(id)"),
     **dict.fromkeys(("abort", "remove", "revoke"), "cancel(id)"),
@@ -30,9 +32,15 @@ OF_TASKS = {
     **dict.fromkeys(("configure", "set", "using"), "options(…)"),
     **dict.fromkeys(("AsyncResult", "get_result"), "receipt(id)"),
 }
-OF_DECLARATIONS = {"actor": "@tasks.task", "job_function": "@tasks.task", "periodic_task": "@tasks.cron(…)"}
+OF_DECLARATIONS = {
+    "actor": "@tasks.task",
+    "job_function": "@tasks.task",
+    "periodic_task": "@tasks.cron(…)",
+}
 OF_WORKERS = {
-    **dict.fromkeys(("actor", "consume", "listen", "process", "register", "subscribe"), "handler(queue)"),
+    **dict.fromkeys(
+        ("actor", "consume", "listen", "process", "register", "subscribe"), "handler(queue)"
+    ),
     "task": "tasks(…), with Tasks, whose functions @tasks.task declares",
     **dict.fromkeys(("main", "run_forever", "work"), "run()"),
     **dict.fromkeys(("close", "shutdown", "terminate"), "stop()"),
@@ -66,7 +74,12 @@ class Guided:
             if name in names:
                 return f": it is {where}.{name}"
         all_names = {own: own for own in dir(type(self))}
-        all_names |= {own: f"{where}.{own}" for where, names in others.items() for own in names if own not in all_names}
+        all_names |= {
+            own: f"{where}.{own}"
+            for where, names in others.items()
+            for own in names
+            if own not in all_names
+        }
         close = get_close_matches(name, [own for own in all_names if not own.startswith("_")], 1)
         return f": did you mean {all_names[close[0]]}?" if close else ""
 
@@ -74,7 +87,8 @@ class Guided:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_") or hasattr(type(self), name):
-                object.__getattribute__(self, name)  # raises its own error, which a property may have met
+                # raises its own error, which a property may have met
+                object.__getattribute__(self, name)
             text = f"{type(self).__name__!r} object has no attribute {name!r}{self._way_out(name)}"
             raise AttributeError(text, name=name, obj=self)
 
@@ -86,7 +100,9 @@ class OfThreads:
 
         def __aenter__(self) -> NoReturn:
             kind = type(self).__name__
-            raise TypeError(f"a {kind} is for threads: use `with`, or in a coroutine `async with` an Async{kind}")
+            raise TypeError(
+                f"a {kind} is for threads: use `with`, or in a coroutine `async with` an Async{kind}"
+            )
 
         async def __aexit__(self, *_: object) -> None: ...
 
@@ -98,6 +114,8 @@ class OfLoops:
 
         def __enter__(self) -> NoReturn:
             kind = type(self).__name__
-            raise TypeError(f"an {kind} is for asyncio: use `async with`, or `with` a {kind.removeprefix('Async')}")
+            raise TypeError(
+                f"an {kind} is for asyncio: use `async with`, or `with` a {kind.removeprefix('Async')}"
+            )
 
         def __exit__(self, *_: object) -> None: ...

@@ -68,13 +68,15 @@ class BaseLease(Guided, Unpicklable, Generic[Q, T]):
 
     @property
     def job(self) -> Job[T]:
-        """The job, with its `id`, `payload`, `headers`, `attempt` and `enqueued_at`. It takes steps as in a handler."""
+        """The job, with its `id`, `payload`, `headers`, `attempt` and `enqueued_at`. It takes steps
+        as in a handler."""
         claim: Claim = self.claim
         return with_steps(claim.job, partial(self._queue._steps_of, claim))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     @property
     def token(self) -> int:
-        """A number that grows with every delivery of the job. It is for your own fencing (`… WHERE token < ?`)."""
+        """A number that grows with every delivery of the job. It is for your own fencing (`… WHERE
+        token < ?`)."""
         return self.claim.token
 
     @property
@@ -90,8 +92,13 @@ _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 
 def last_progress(claims: Sequence[Claim]) -> Call[None] | None:
-    """Make the call that notes the progress of these jobs, before their leases end. Returns `None` if all was sent."""
-    runs = [run for claim in claims if (run := run_of(claim.job)) is not None and run.progress is not None]
+    """Make the call that notes the progress of these jobs, before their leases end. Returns `None`
+    if all was sent."""
+    runs = [
+        run
+        for claim in claims
+        if (run := run_of(claim.job)) is not None and run.progress is not None
+    ]
     return note_last(runs) if runs else None
 
 
@@ -103,13 +110,19 @@ def behind_progress(claims: Sequence[Claim], call: Call[R]) -> Call[R]:
 
 
 class BaseQueue(Guided, Connected):
-    """The base of both queues. It has the settings, and turns arguments into operations and calls, with their spans."""
+    """The base of both queues. It has the settings, and turns arguments into operations and calls,
+    with their spans."""
 
     _elsewhere = OF_QUEUES
     _receipt: type[BaseReceipt[Any]]  # of its colour
 
     def __init__(
-        self, name: str, address: Address, settings: QueueSettings, codec: Codec[Any] | None, namespace: str
+        self,
+        name: str,
+        address: Address,
+        settings: QueueSettings,
+        codec: Codec[Any] | None,
+        namespace: str,
     ) -> None:
         self.name = name
         keys = Keys.of(name, namespace)
@@ -122,7 +135,9 @@ class BaseQueue(Guided, Connected):
             self._verbs = QueueVerbs(OneShard(self.ops))
         else:
             self.ops = WholeOps(keys, settings, codec, namespace, settings.shards)
-            self._verbs = ShardedQueue(ShardMap(self.ops, lambda some: bool(self._executor.healthy(some))))
+            self._verbs = ShardedQueue(
+                ShardMap(self.ops, lambda some: bool(self._executor.healthy(some)))
+            )
         self._within = bounding(settings.timeout)
         self._admission = Admission(self.ops)
         self._undeclared = True
@@ -138,12 +153,13 @@ class BaseQueue(Guided, Connected):
         return {"queue.admin": cast("Any", self).admin}
 
     def _parting(self) -> list[Op[Any]]:
-        """Make the operations to send on closing. They end our registration, which is the parent's after a fork."""
+        """Make the operations to send on closing. They end our registration, which is the parent's
+        after a fork."""
         return self._leaser.leaving() if self._pid == os.getpid() else []
 
     def _declarations(self) -> list[Op[Declaration]]:
-        """Make the operations that declare this queue. There are none if this process has declared it so, or
-        `_recorded` does.
+        """Make the operations that declare this queue. There are none if this process has declared
+        it so, or `_recorded` does.
         """
         if self.ops.settings.keeps:
             return []
@@ -155,8 +171,9 @@ class BaseQueue(Guided, Connected):
         return self._verbs.declarations()
 
     def _recorded(self, call: Call[R]) -> Call[R]:
-        """Make a call, and before the first one declare a history, or trends. They have to begin before the call's job,
-        which may end at once. Each queue object declares them, as others may have removed the queue.
+        """Make a call, and before the first one declare a history, or trends. They have to begin
+        before the call's job, which may end at once. Each queue object declares them, as others may
+        have removed the queue.
         """
         if self._undeclared and self.ops.settings.keeps:
             answers, complete = yield from self._verbs.declare()
@@ -174,7 +191,12 @@ class BaseQueue(Guided, Connected):
         return free and settings.shards == 1
 
     def _said(self) -> Hashable:
-        return (os.getpid(), place(self._executor.pool), self.ops.keys.key("jobs"), *self._ours().items())
+        return (
+            os.getpid(),
+            place(self._executor.pool),
+            self.ops.keys.key("jobs"),
+            *self._ours().items(),
+        )
 
     def _ours(self) -> dict[str, str]:
         return self.ops.declaration()
@@ -187,7 +209,9 @@ class BaseQueue(Guided, Connected):
             log_event("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property
-    def _prepared(self) -> tuple[Prepared[bytes, tuple[str, bool]], Prepared[Item, tuple[str, bool]]]:
+    def _prepared(
+        self,
+    ) -> tuple[Prepared[bytes, tuple[str, bool]], Prepared[Item, tuple[str, bool]]]:
         return enqueue_one(self.ops), enqueue_full(self.ops)
 
     def _direct(self, job: Any) -> tuple[Prepared[Any, tuple[str, bool]], Any] | None:
@@ -220,16 +244,28 @@ class BaseQueue(Guided, Connected):
         **conditions: Any,
     ) -> Any:
         """Return the payload alone, or with all that was given beside it, as a `NewJob`."""
-        beside = id is not None or headers is not None or delay is not None or key is not None or cost is not None
+        beside = (
+            id is not None
+            or headers is not None
+            or delay is not None
+            or key is not None
+            or cost is not None
+        )
         if not beside and not conditions and type(priority) is int and not priority:
             return payload
         if conditions:
-            refuse_unknown(cast("Any", self).enqueue, conditions.keys() - Conditions.__annotations__)
-        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, cost=cost, **conditions)
+            refuse_unknown(
+                cast("Any", self).enqueue, conditions.keys() - Conditions.__annotations__
+            )
+        job: NewJob[Any] = NewJob(
+            payload, id, headers, delay, priority, key=key, cost=cost, **conditions
+        )
         if not isinstance(payload, NewJob):
             return job
         if job != NewJob[Any](payload):
-            raise TypeError("give id, headers, delay, priority, key, cost and conditions to the NewJob, not beside it")
+            raise TypeError(
+                "give id, headers, delay, priority, key, cost and conditions to the NewJob, not beside it"
+            )
         return payload  # pyright: ignore[reportUnknownVariableType]
 
     def _enqueue(
@@ -272,7 +308,11 @@ class BaseQueue(Guided, Connected):
         """Return the seconds for which to wait for room. `None` means not at all."""
         if checked_full(full or self.ops.settings.full) == "raise":
             return None
-        return self.ops.settings.timeout if timeout is None else checks.seconds("timeout", timeout, zero=False)
+        return (
+            self.ops.settings.timeout
+            if timeout is None
+            else checks.seconds("timeout", timeout, zero=False)
+        )
 
     def _many(
         self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None
@@ -284,7 +324,9 @@ class BaseQueue(Guided, Connected):
         mixed = any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
         context = None if sending is None else sending.context
-        asks = settings.unique_for is not None or (mixed and any(map(conditional, filter(is_new, jobs))))
+        asks = settings.unique_for is not None or (
+            mixed and any(map(conditional, filter(is_new, jobs)))
+        )
         if asks and settings.shards > 1:
             raise ConfigurationError(
                 "conditions and unique_for of jobs of a sharded queue: only with enqueue, one job at a time"
@@ -292,13 +334,19 @@ class BaseQueue(Guided, Connected):
         if asks or settings.max_waiting is not None:
             whole = timeout is not None
             admission = self._admission.with_durability(durability)
-            call = self._verbs.admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound)
+            call = self._verbs.admit_many(
+                admission, jobs, limit, whole=whole, context=context, bind=self._bound
+            )
         else:
             call = self._verbs.enqueue_many(jobs, context, self._bound, durability)
         return self._recorded(call), sending
 
     def _leasing(
-        self, limit: int, block: float | timedelta | None, duration: float | timedelta | None, once: bool
+        self,
+        limit: int,
+        block: float | timedelta | None,
+        duration: float | timedelta | None,
+        once: bool,
     ) -> tuple[Call[list[Claim]], ReceiveSpan | None]:
         checks.count("n", limit)
         if once and (self.ops.settings.ordered or self.ops.settings.limits):
@@ -330,25 +378,45 @@ class BaseQueue(Guided, Connected):
         if settling is not None:
             then = settling.follow(then, self._next)
         ops = self._verbs.at(claim)
-        return with_durability(ops.complete([claim], fenced=fenced, results=results, then=then), durability), settling
+        return with_durability(
+            ops.complete([claim], fenced=fenced, results=results, then=then), durability
+        ), settling
 
-    def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Call[list[str]] | None:
+    def _handing(
+        self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]
+    ) -> Call[list[str]] | None:
         """Make the call that sends follow-ups to other shards than the job's, if there are any."""
-        return self._verbs.hand_over(lease.claim) if then and self._verbs.hands_over(lease.claim, then) else None
+        return (
+            self._verbs.hand_over(lease.claim)
+            if then and self._verbs.hands_over(lease.claim, then)
+            else None
+        )
 
     def _next(self, job: NewJob[Any]) -> Place:
         return self._place if job.queue is None else Place(job.queue, self._settings)
 
     def _complete_many(
-        self, leases: Sequence[BaseLease[Any, Any]], results: object, fenced: bool | None, durable: str | None
+        self,
+        leases: Sequence[BaseLease[Any, Any]],
+        results: object,
+        fenced: bool | None,
+        durable: str | None,
     ) -> tuple[Call[list[bool]], SettleSpan | None]:
         claims = [self._claim(lease) for lease in leases]
         durability = self._durable(durable)
         each = zip(claims, aligned(results, [claim.job.id for claim in claims]), strict=True)
-        kept = {claim.place: result_ops.result_bytes(self.ops, result) for claim, result in each if result is not None}
+        kept = {
+            claim.place: result_ops.result_bytes(self.ops, result)
+            for claim, result in each
+            if result is not None
+        }
         jobs = [claim.job for claim in claims]
-        settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
-        return behind_progress(claims, self._verbs.complete_many(claims, fenced, kept, durability)), settling
+        settling = (
+            SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
+        )
+        return behind_progress(
+            claims, self._verbs.complete_many(claims, fenced, kept, durability)
+        ), settling
 
     def _cause(self, reason: object) -> Any:
         """Describe an exception that is given as a reason. The checks handle any other value."""
@@ -357,7 +425,9 @@ class BaseQueue(Guided, Connected):
         traceback = traced(reason) if self.ops.settings.tracebacks else ""
         return Cause(describe_error(reason), traceback, class_path(reason))
 
-    def _settle(self, op: Callable[[Ops, Claim], Op[R]], lease: BaseLease[Any, Any]) -> tuple[Op[R], SettleSpan | None]:
+    def _settle(
+        self, op: Callable[[Ops, Claim], Op[R]], lease: BaseLease[Any, Any]
+    ) -> tuple[Op[R], SettleSpan | None]:
         claim = self._claim(lease)
         made = op(self._verbs.at(claim), claim)
         if made.name in SETTLING:
@@ -381,7 +451,9 @@ class BaseQueue(Guided, Connected):
         note = partial(record_step, self._place, claim)
         ops = self._verbs.at(claim)
         ttl = self._leaser.ttl(claim.duration)
-        return Run(ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable)
+        return Run(
+            ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable
+        )
 
     def _find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
         """Find a job, with the results of its steps."""
@@ -395,16 +467,29 @@ class BaseQueue(Guided, Connected):
         outcome = yield from self._verbs.signal(id, key, label, sender, value)
         if outcome == "kept":
             log_event(
-                "signal_kept", STEP_WORDS["signal_kept"], id, self.name, label, queue=self.name, job_id=id, step=label
+                "signal_kept",
+                STEP_WORDS["signal_kept"],
+                id,
+                self.name,
+                label,
+                queue=self.name,
+                job_id=id,
+                step=label,
             )
         return outcome
 
-    def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
+    def _renew(
+        self, lease: BaseLease[Any, Any], duration: float | timedelta | None
+    ) -> Op[list[bool]]:
         claim = self._claim(lease)
-        term = claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
+        term = (
+            claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
+        )
         return self._verbs.at(claim).renew([claim], duration=term, ttl=self._leaser.ttl(term))
 
-    def _keeping(self, leases: Collection[BaseLease[Any, Any]], heartbeat: object, timeout: object) -> Keeping:
+    def _keeping(
+        self, leases: Collection[BaseLease[Any, Any]], heartbeat: object, timeout: object
+    ) -> Keeping:
         if not isinstance(leases, Collection) or isinstance(leases, (str, bytes)):  # type: ignore[redundant-expr]
             raise TypeError(f"leases must be a collection of leases, not {type(leases).__name__}")
         return Keeping(
@@ -416,16 +501,21 @@ class BaseQueue(Guided, Connected):
         )
 
     def _bound(self, receipts: Sequence[Receipt], decode: Decode | None = None) -> Any:
-        """Let *receipts* ask this queue for results. *decode* decodes them in place of the codec."""
+        """Let *receipts* ask this queue for results. *decode* decodes them in place of the
+        codec."""
         bind(receipts, self._receipt, QueueSource(self, decode))
         return receipts
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[Any]:
         name = job_id(id)
         limit = checks.patience(timeout)
-        return value_of(self.ops, id, (yield from self._verbs.results.end_of(name, limit, own=False)))
+        return value_of(
+            self.ops, id, (yield from self._verbs.results.end_of(name, limit, own=False))
+        )
 
-    def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Call[dict[str, Any]]:
+    def _results(
+        self, ids: Iterable[str], timeout: float | timedelta | None
+    ) -> Call[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]
@@ -433,14 +523,20 @@ class BaseQueue(Guided, Connected):
         found = yield from self._verbs.results.of(names, limit)
         return {name: decoded(self.ops.bound, name, data) for name, data in found.items()}
 
-    def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:
+    def _listening(
+        self, kinds: object, timeout: float | timedelta | None
+    ) -> tuple[tuple[str, ...], float | None]:
         quiet = None if timeout is None else checks.seconds("timeout", timeout, zero=False)
         return checked_kinds(kinds), quiet
 
     def _claim(self, lease: object) -> Claim:
         if not isinstance(lease, BaseLease):
-            raise TypeError(f"lease must be a lease of lease() or lease_many(), not {type(lease).__name__}")
+            raise TypeError(
+                f"lease must be a lease of lease() or lease_many(), not {type(lease).__name__}"
+            )
         claim: Claim = lease.claim
         if claim.job.queue != self.name:  # entries of two queues may have the same ID
-            raise ValueError(f"lease of a job of queue {claim.job.queue!r}: settle it there, not in {self.name!r}")
+            raise ValueError(
+                f"lease of a job of queue {claim.job.queue!r}: settle it there, not in {self.name!r}"
+            )
         return claim

@@ -1,4 +1,5 @@
-"""Results for users. One is a value or an error, and many are yielded by `as_completed` as their jobs end."""
+"""Results for users. One is a value or an error, and many are yielded by `as_completed` as their
+jobs end."""
 
 from __future__ import annotations
 
@@ -30,11 +31,14 @@ def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = Non
         read = untyped(codec).decode(data)
         return read if decode is None else decode(read)
     except Exception as error:
-        raise CodecError(f"the result of job {id!r} does not decode: {describe_error(error)}") from error
+        raise CodecError(
+            f"the result of job {id!r} does not decode: {describe_error(error)}"
+        ) from error
 
 
 def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:
-    """Return a result for each job of *ids*, from a sequence or a mapping. Raises `TypeError` or `ValueError`."""
+    """Return a result for each job of *ids*, from a sequence or a mapping. Raises `TypeError` or
+    `ValueError`."""
     if results is None:
         return [None] * len(ids)
     given: Any = results
@@ -42,21 +46,27 @@ def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:
         if unknown := given.keys() - set(ids):
             raise ValueError(f"results: no lease is of a job with the id {unknown.pop()!r:.100}")
         return [given.get(name) for name in ids]
-    if not isinstance(results, Sequence) or isinstance(results, (str, bytes, bytearray, memoryview)):
+    if not isinstance(results, Sequence) or isinstance(
+        results, (str, bytes, bytearray, memoryview)
+    ):
         raise TypeError(f"results must be a list, or a mapping by ids, not {type(given).__name__}")
     if len(given) != len(ids):
-        raise ValueError(f"results: {len(given)} of them for {len(ids)} leases: give one for each, None for no result")
+        raise ValueError(
+            f"results: {len(given)} of them for {len(ids)} leases: give one for each, None for no result"
+        )
     return [*given]
 
 
 def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
-    """Return the result of a job with this end, or `None` if it has none. Raises `JobFailed`, `CodecError`."""
+    """Return the result of a job with this end, or `None` if it has none. Raises `JobFailed`,
+    `CodecError`."""
     if end.state != "completed" and (end.state != "unknown" or ops.settings.history):
         raise JobFailed(id, end.state, end.reason)
     return None if end.result is None else decoded(ops.bound, id, end.result, decode)
 
 
-@define(eq=False)  # not frozen: one is made for each call, and filling a frozen class takes 3 times as long
+# not frozen: one is made for each call, and filling a frozen class takes 3 times as long
+@define(eq=False)
 class QueueSource:
     """The source of the results of a queue's receipts. A task has *decode*, behind the codec."""
 
@@ -64,7 +74,8 @@ class QueueSource:
     decode: Decode | None = None
 
     def result(self, id: str, timeout: float | timedelta | None) -> Any:
-        """Wait for the end of an enqueued job, or for ever if *timeout* is `None`. The queue drives this generator."""
+        """Wait for the end of an enqueued job, or for ever if *timeout* is `None`. The queue drives
+        this generator."""
         limit = checks.patience(timeout)
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 
@@ -103,7 +114,8 @@ class CompletionTracker:
     queue: Any
     receipts: dict[str, list[BaseReceipt[Any]]] = field(factory=dict[str, list[BaseReceipt[Any]]])
     alive: bool = False  # they were there at the refresh before
-    doubtful: set[str] = field(factory=set[str])  # gone since: a notice may still say how they ended
+    # gone since: a notice may still say how they ended
+    doubtful: set[str] = field(factory=set[str])
     refresh_at: float = 0.0  # when to refresh again, where no notices come
     _pauses: Iterator[float] = field(factory=lambda: pauses(ASK_AFTER_S, ASK_EVERY_S), init=False)
 
@@ -128,8 +140,11 @@ class CompletionTracker:
             return max(0.0, min(seconds, self.refresh_at - now))
         return min(seconds, results.NOTICE_WITHIN_S) if self.doubtful else seconds
 
-    def refresh(self, ended: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Call[list[Any]]:
-        """Remove and return the receipts whose jobs have ended. Reads the receipts *ended*, or all (*again*)."""
+    def refresh(
+        self, ended: Mapping[str, Event] = results.NOTHING, *, again: bool = True
+    ) -> Call[list[Any]]:
+        """Remove and return the receipts whose jobs have ended. Reads the receipts *ended*, or all
+        (*again*)."""
         names = [name for name in self.receipts if again or name in ended or name in self.doubtful]
         found: list[Any] = []
         start = yield from Now()
@@ -147,7 +162,8 @@ class CompletionTracker:
                 found.append(receipt)
         self.alive = True
         now = yield from Now()
-        self.refresh_at = now + max(next(self._pauses), 9 * (now - start))  # asking takes a tenth of the time at most
+        # asking takes a tenth of the time at most
+        self.refresh_at = now + max(next(self._pauses), 9 * (now - start))
         return found
 
 
@@ -169,19 +185,23 @@ def late(trackers: Iterable[CompletionTracker], seconds: float) -> TimeoutError:
 
 
 @overload
-def as_completed(receipts: Iterable[Receipt[R]], timeout: float | timedelta | None = None) -> Iterator[Receipt[R]]: ...
+def as_completed(
+    receipts: Iterable[Receipt[R]], timeout: float | timedelta | None = None
+) -> Iterator[Receipt[R]]: ...
 @overload
 def as_completed(
     receipts: Iterable[AsyncReceipt[R]], timeout: float | timedelta | None = None
 ) -> AsyncIterator[AsyncReceipt[R]]: ...
 def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = None) -> Any:
-    """Yield receipts as their jobs end, in any way. For receipts of an `AsyncQueue`, the iterator is asynchronous.
+    """Yield receipts as their jobs end, in any way. For receipts of an `AsyncQueue`, the iterator
+    is asynchronous.
 
-    Jobs that have ended already come first. The `result()` of a yielded receipt sends nothing, and returns or raises at
-    once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever). Receipts of several
-    queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and ended.lua, part by part, at
-    first and every 5 seconds, and in between only for ended jobs. The shards of a sharded queue are polled up to four
-    times a second, and for at most a tenth of the time.
+    Jobs that have ended already come first. The `result()` of a yielded receipt sends nothing, and
+    returns or raises at once. Raises `TimeoutError` if some have not ended within *timeout* seconds
+    (`None`: for ever). Receipts of several queues may be mixed, and one subscription a queue tells
+    of all its jobs. result.lua and ended.lua, part by part, at first and every 5 seconds, and in
+    between only for ended jobs. The shards of a sharded queue are polled up to four times a second,
+    and for at most a tenth of the time.
     """
     limit = checks.patience(timeout)
     trackers: dict[int, CompletionTracker] = {}
@@ -197,7 +217,9 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
         tracker = trackers.setdefault(id(source.queue), CompletionTracker(source.queue))
         tracker.receipts.setdefault(receipt.id, []).append(receipt)
     if len(kinds) > 1:
-        raise TypeError("receipts must all be of queues for threads, or all for asyncio, not of both")
+        raise TypeError(
+            "receipts must all be of queues for threads, or all for asyncio, not of both"
+        )
     for tracker in trackers.values():
         return tracker.queue._completed([*trackers.values()], limit)  # noqa: SLF001
     return _Nothing()

@@ -1,4 +1,5 @@
-"""The base of `Tasks` and `AsyncTasks`. Tasks are functions whose calls are jobs. Their names tell them apart."""
+"""The base of `Tasks` and `AsyncTasks`. Tasks are functions whose calls are jobs. Their names tell
+them apart."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ Register = Callable[["BaseTask[..., Any, Any]"], None]
 
 
 class BaseTask(Guided, Generic[P, R, C]):
-    """A function whose calls are jobs. Calling it runs it, and `enqueue` makes a job of the call."""
+    """A function whose calls are jobs. Calling it runs it, and `enqueue` makes a job of the
+    call."""
 
     _elsewhere = OF_TASKS
 
@@ -94,8 +96,8 @@ class BaseTask(Guided, Generic[P, R, C]):
         full: Full | None = None,
         **conditions: Unpack[Conditions],
     ) -> Self:
-        """Return this task with options for its jobs, as in `welcome.options(delay=60).enqueue(…)`. They mean the same
-        as for `Queue.enqueue`.
+        """Return this task with options for its jobs, as in `welcome.options(delay=60).enqueue(…)`.
+        They mean the same as for `Queue.enqueue`.
         """
         if headers is not None and KIND in headers:
             raise ValueError(f"headers: {KIND!r} is the task's name")
@@ -111,15 +113,17 @@ class BaseTask(Guided, Generic[P, R, C]):
         given |= conditions
         call = {"timeout": timeout, "full": full}
         made = copy.copy(self)
-        made._given = self._given | {name: value for name, value in given.items() if value is not None}
+        made._given = self._given | {
+            name: value for name, value in given.items() if value is not None
+        }
         made._call = self._call | {name: value for name, value in call.items() if value is not None}
         return made
 
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[bytes]:
         """Make the job of a call. It serves `enqueue_many`, and `then=` in this queue's group.
 
-        The arguments that the queue's `fair` and `limits` name are copied to its headers, unless `options` gave these.
-        Raises `TypeError` for arguments that the function does not take.
+        The arguments that the queue's `fair` and `limits` name are copied to its headers, unless
+        `options` gave these. Raises `TypeError` for arguments that the function does not take.
         """
         given = dict(self._given)
         more: Mapping[str, str] = given.pop("headers", {})
@@ -143,7 +147,9 @@ class BaseTask(Guided, Generic[P, R, C]):
         try:
             return dict(argument_headers(terms.names, {**self._signature.defaults, **packed}))
         except TypeError as error:
-            raise TypeError(f"task {self.name!r}: {error}; or give the header, by options(headers=…)") from None
+            raise TypeError(
+                f"task {self.name!r}: {error}; or give the header, by options(headers=…)"
+            ) from None
 
 
 K = TypeVar("K", bound=BaseTask[..., Any, Any])
@@ -169,7 +175,8 @@ class BaseTasks(Guided):
 
     @property
     def job(self) -> Job:
-        """The job of the task that runs in this thread, or asyncio task. Raises `LookupError` outside of tasks."""
+        """The job of the task that runs in this thread, or asyncio task. Raises `LookupError`
+        outside of tasks."""
         try:
             return _RUNNING.get()
         except LookupError:
@@ -188,7 +195,9 @@ class BaseTasks(Guided):
     ) -> K:
         """Make a task of *function*, and register it with the workers that serve us."""
         if isinstance(function, BaseTask):
-            raise ConfigurationError(f"{function!r} is a task already; @tasks.cron goes above @tasks.task")
+            raise ConfigurationError(
+                f"{function!r} is a task already; @tasks.cron goes above @tasks.task"
+            )
         if not callable(function) or isinstance(function, type):
             raise TypeError(f"a task is a function, {function!r:.200} is none")
         refuse_generator(function)
@@ -201,7 +210,9 @@ class BaseTasks(Guided):
             raise ValueError("name='': give a name")
         checks.headers({KIND: own})
         if own in self._named:
-            raise ConfigurationError(f"{self!r} has a task {own!r} already: give one of them another name=")
+            raise ConfigurationError(
+                f"{self!r} has a task {own!r} already: give one of them another name="
+            )
         if retry is not None and not isinstance(retry, Retry):
             raise TypeError(f"retry must be a Retry(...), not {type(retry).__name__}")
         if deadline is not None:
@@ -215,8 +226,8 @@ class BaseTasks(Guided):
         return task
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Call[Any]:
-        """Wait for a result. The job, or its end in a history, may name the task that decodes it. Otherwise it is read
-        as JSON.
+        """Wait for a result. The job, or its end in a history, may name the task that decodes it.
+        Otherwise it is read as JSON.
         """
         name = job_id(id)
         limit = checks.patience(timeout)
@@ -253,16 +264,25 @@ class BaseTasks(Guided):
         if not isinstance(function, BaseTask):
             task = self._declare(kind, function, None, None, None, 0)
         if task._tasks is not self:
-            raise ConfigurationError(f"{task!r} is no task of {self!r}: let its own Tasks declare its schedules")
+            raise ConfigurationError(
+                f"{task!r} is no task of {self!r}: let its own Tasks declare its schedules"
+            )
         try:
             job: NewJob[bytes] = task.new()
         except TypeError as error:
-            raise ConfigurationError(f"{error}: a task that recurs is called without arguments") from None
+            raise ConfigurationError(
+                f"{error}: a task that recurs is called without arguments"
+            ) from None
         first = f"{PREFIX}{task.name}"
         before = sum(one.job.headers == job.headers for one in self._recurring)
         name = f"{first}#{before + 1}" if before else first
         self._recurring.append(
-            Recurring(name, timing, missed, NewJob(job.payload, None, job.headers, None, job.priority, cost=job.cost))
+            Recurring(
+                name,
+                timing,
+                missed,
+                NewJob(job.payload, None, job.headers, None, job.priority, cost=job.cost),
+            )
         )
         made: K = task
         return made
@@ -281,7 +301,7 @@ def _require_bytes(codec: Codec[Any]) -> None:
         )
 
 
-# -- what workers and both colours ask of them: no part of what users see ------------------------------
+# -- what workers and both colours ask of them: no part of what users see --------------------------
 # ruff: noqa: SLF001
 # pyright: reportPrivateUsage=false
 
@@ -331,14 +351,17 @@ def encoder(task: BaseTask[..., Any, Any]) -> Callable[[Any], bytes]:
 
 
 def handler(task: BaseTask[..., Any, Any]) -> Callable[[Job], Any]:
-    """Make the handler of a task's jobs. A job whose arguments it does not take becomes a dead letter."""
+    """Make the handler of a task's jobs. A job whose arguments it does not take becomes a dead
+    letter."""
     function: Callable[..., Any] = task._function
 
     def arguments(job: Job) -> tuple[list[Any], dict[str, Any]]:
         try:
             return task._signature.unpack(job.payload)
         except TypeMismatch as misfit:
-            raise DeadLetter(f"task {task.name!r} does not take these arguments: {misfit}") from None
+            raise DeadLetter(
+                f"task {task.name!r} does not take these arguments: {misfit}"
+            ) from None
 
     def run(job: Job) -> Any:
         args, options = arguments(job)
@@ -361,11 +384,13 @@ def handler(task: BaseTask[..., Any, Any]) -> Callable[[Job], Any]:
 
 
 def _look_at(task: BaseTask[..., Any, Any]) -> None:
-    """Refuse parameters of types that JSON can't carry, and warn of such a result. Skip unreadable annotations."""
+    """Refuse parameters of types that JSON can't carry, and warn of such a result. Skip unreadable
+    annotations."""
     try:
         _ = task._signature.shapes
         _ = task._signature.answer
-    except (NameError, AttributeError):  # of something that is declared later; looked at again by `check`
+    # of something that is declared later; looked at again by `check`
+    except (NameError, AttributeError):
         pass
     except ConfigurationError as error:
         if "shapes" not in vars(task._signature):

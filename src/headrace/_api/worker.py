@@ -23,7 +23,14 @@ from headrace._core.shards.roles import ShardSlots
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.variants import KindConsumer, PersistentConsumer
-from headrace._engine.hooks import Hooked, called, is_async, refuse_bare, refuse_generator, refuse_parameters
+from headrace._engine.hooks import (
+    Hooked,
+    called,
+    is_async,
+    refuse_bare,
+    refuse_generator,
+    refuse_parameters,
+)
 from headrace._model import checks, settings
 from headrace._model.codec import BytesCodec, Codec, chosen, warn_of_results
 from headrace._model.job import Job
@@ -63,7 +70,8 @@ def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
 
 
 def merged(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSettings:
-    """Merge the options of handlers that share a queue. Raises `ConfigurationError` if two of them disagree."""
+    """Merge the options of handlers that share a queue. Raises `ConfigurationError` if two of them
+    disagree."""
     handlers = list(kinds.values())
     queue = handlers[0].queue
 
@@ -78,15 +86,20 @@ def merged(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSe
 
     options = [handler.queue_settings.options() for handler in handlers]
     shared = {
-        name: agreed(name, [one[name] for one in options], usual) for name, usual in QueueSettings().options().items()
+        name: agreed(name, [one[name] for one in options], usual)
+        for name, usual in QueueSettings().options().items()
     }
-    codecs = [None if isinstance(handler.codec, BytesCodec) else handler.codec for handler in handlers]
+    codecs = [
+        None if isinstance(handler.codec, BytesCodec) else handler.codec for handler in handlers
+    ]
     return HandlerSettings(
         queue,
         partial(routed, kinds),
         concurrency=agreed("concurrency", [handler.concurrency for handler in handlers], slots),
         retry=Retry(),
-        deadline=min((handler.deadline for handler in handlers if handler.deadline is not None), default=None),
+        deadline=min(
+            (handler.deadline for handler in handlers if handler.deadline is not None), default=None
+        ),
         queue_settings=QueueSettings(**shared),
         codec=chosen(agreed("codec", codecs, None)),
         grace=agreed("grace", [handler.grace for handler in handlers], GRACE_S),
@@ -114,12 +127,18 @@ def _of_all_shards(make: Callable[..., Consumer], ops: Ops) -> Sequence[Consumer
 
 
 def _consumer(
-    kind: type[Consumer], handler: HandlerSettings, worker: str, recurring: Declared | None, ops: Ops, **options: Any
+    kind: type[Consumer],
+    handler: HandlerSettings,
+    worker: str,
+    recurring: Declared | None,
+    ops: Ops,
+    **options: Any,
 ) -> Consumer:
     if recurring is not None and isinstance(ops, ShardOps):
         recurring = recurring.within(ops.shard)
     made = kind(ops, handler, worker, DEFAULT_WAIT, recurring=recurring, **options)
-    made.leasing.blocked_by_older = made.shared is not None and ops.settings.ordered  # until the table was read
+    # until the table was read
+    made.leasing.blocked_by_older = made.shared is not None and ops.settings.ordered
     return made
 
 
@@ -132,7 +151,8 @@ class Relaying(Protocol):
     """A relay, as its worker runs it. One for asyncio is ended by an `await`."""
 
     def join(self, other: object) -> bool:
-        """Do the work of *other*, too, on the same session. Returns `False` if that is of another engine."""
+        """Do the work of *other*, too, on the same session. Returns `False` if that is of another
+        engine."""
         ...
 
     def begin(self, where: Address) -> None:
@@ -174,17 +194,20 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         """Make a worker, which has no handlers yet.
 
         - *url* or *client*: as for the queue of the same colour.
-        - *name*: shown by `queue.admin.workers()`, with a random part behind it. A worker that starts under the name of
-          a dead worker gets its jobs first. A second live worker of the same name is refused (`NameTaken`).
+        - *name*: shown by `queue.admin.workers()`, with a random part behind it. A worker that
+          starts under the name of a dead worker gets its jobs first. A second live worker of the
+          same name is refused (`NameTaken`).
         - *heartbeat*: between signs of life.
-        - *timeout*: without a sign of life, until peers take over its jobs; at least twice *heartbeat*.
+        - *timeout*: without a sign of life, until peers take over its jobs; at least twice
+          *heartbeat*.
         - *namespace*: as for queues.
-        - *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll` that brought the
-          job, or the `message` itself, the span that sent it.
-        - *max_outage*: how long the server may be away before the worker ends. `None` waits for ever.
+        - *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll`
+          that brought the job, or the `message` itself, the span that sent it.
+        - *max_outage*: how long the server may be away before the worker ends. `None` waits for
+          ever.
         - *tracebacks*: keep tracebacks with jobs that are retried or die, in all queues.
-        - *durable*: where settlements must be written, as for a queue. A settlement that is not confirmed is logged,
-          and work goes on.
+        - *durable*: where settlements must be written, as for a queue. A settlement that is not
+          confirmed is logged, and work goes on.
         """
         super().__init__()
         self.settings = WorkerSettings(heartbeat, timeout, max_outage, durable)
@@ -194,7 +217,9 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         self.trace_parent = trace_parent
         self.tracebacks = QueueSettings(tracebacks=tracebacks).tracebacks
         if trace_parent not in PARENTS:
-            raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
+            raise ValueError(
+                f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}"
+            )
         self.handlers: dict[str, HandlerSettings] = {}
         self._tasks: list[BaseTasks] = []
         self._relays: list[Relaying] = []
@@ -208,7 +233,9 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         state = "not started"
         if engine is not None:
             state = "stopped" if engine.finished else engine.lifecycle.phase.name
-        queues = ", ".join(f"{one.queue!r} ({one.concurrency} at once)" for one in self.handlers.values())
+        queues = ", ".join(
+            f"{one.queue!r} ({one.concurrency} at once)" for one in self.handlers.values()
+        )
         return f"<{type(self).__name__} {self.name!r}, {state.lower()}: {queues or 'no handlers'}>"
 
     @with_options(HandlerOptions)
@@ -225,27 +252,30 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         persistent: bool = False,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
-        """Register a function that takes a `Job` of *queue*. Its return value is the job's result, which the codec
-        encodes.
+        """Register a function that takes a `Job` of *queue*. Its return value is the job's result,
+        which the codec encodes.
 
-        - *queue*: a name, or a queue, whose declaration it takes: name, codec, limits and all other options.
-        - *concurrency*: how many run at once, by default 10 threads, or 100 tasks of an event loop. A `Worker` has one
-          thread more, which takes turns with them; with 1 it is always the same thread.
-        - *retry*: the policy for failures (`Retry`). By default there are 20 attempts, with exponential backoff and
-          jitter from 1 s to 1 h, about eight hours in all. If only one of its `attempts` and *max_attempts* is given,
-          both have that value.
-        - *deadline*: seconds a run may take. Then it counts as failed. An async handler is cancelled, and a thread
-          learns it from `job.lost`. A handler can't extend it.
-        - *kind*: only jobs whose header `kind` is this. A queue may have a handler for each kind, and one without for
-          all others. Each has its own function, *retry* and *deadline*, while all other options are the queue's. Give
-          them at one of its handlers.
-        - *grace*: seconds (300) for which a job is put back that no handler takes, before it is a dead letter. It is
-          only for *kind*.
-        - *persistent*: a job does not end when the handler returns, but runs again, on one worker at a time. It has no
-          *deadline*, no *max_attempts*, and no `attempts` or `stop` of a `Retry`.
-        - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order, over all workers. A
-          job that is retried or released keeps its place, and the others of its key wait. Give it to all workers of the
-          queue, at its `Queue` or here.
+        - *queue*: a name, or a queue, whose declaration it takes: name, codec, limits and all other
+          options.
+        - *concurrency*: how many run at once, by default 10 threads, or 100 tasks of an event loop.
+          A `Worker` has one thread more, which takes turns with them; with 1 it is always the same
+          thread.
+        - *retry*: the policy for failures (`Retry`). By default there are 20 attempts, with
+          exponential backoff and jitter from 1 s to 1 h, about eight hours in all. If only one of
+          its `attempts` and *max_attempts* is given, both have that value.
+        - *deadline*: seconds a run may take. Then it counts as failed. An async handler is
+          cancelled, and a thread learns it from `job.lost`. A handler can't extend it.
+        - *kind*: only jobs whose header `kind` is this. A queue may have a handler for each kind,
+          and one without for all others. Each has its own function, *retry* and *deadline*, while
+          all other options are the queue's. Give them at one of its handlers.
+        - *grace*: seconds (300) for which a job is put back that no handler takes, before it is a
+          dead letter. It is only for *kind*.
+        - *persistent*: a job does not end when the handler returns, but runs again, on one worker
+          at a time. It has no *deadline*, no *max_attempts*, and no `attempts` or `stop` of a
+          `Retry`.
+        - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order,
+          over all workers. A job that is retried or released keeps its place, and the others of its
+          key wait. Give it to all workers of the queue, at its `Queue` or here.
 
         All other options are the queue's, as in `Queue`.
         """
@@ -272,10 +302,11 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         codec: Codec[Any] | None = None,
         **options: Unpack[BatchOptions],
     ) -> Callable[[F], F]:
-        """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at once.
+        """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at
+        once.
 
-        Returning completes all. `BatchError({job.id: exception})` settles some apart. Any other exception counts for
-        every job.
+        Returning completes all. `BatchError({job.id: exception})` settles some apart. Any other
+        exception counts for every job.
 
         - *max_size*: jobs in a batch. It starts when it is full.
         - *max_wait*: how long the first job of a batch waits for others.
@@ -284,7 +315,11 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         The other options are as for `handler`; *concurrency* is 1.
         """
         declared = self._declared("batch_handler", queue, codec, options, BatchOptions)
-        own: dict[str, Any] = {"batch": True, "max_size": max_size, "max_wait": checks.seconds("max_wait", max_wait)}
+        own: dict[str, Any] = {
+            "batch": True,
+            "max_size": max_size,
+            "max_wait": checks.seconds("max_wait", max_wait),
+        }
         own["same"] = same
 
         def register(function: F) -> F:
@@ -318,11 +353,14 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         ordered = queue.ops.settings.ordered or settings.ordered
         return queue.name, evolve(queue.ops.settings, ordered=ordered), queue.ops.codec
 
-    def tasks(self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None) -> None:
+    def tasks(
+        self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None
+    ) -> None:
         """Register all tasks of *tasks*, including tasks that it declares before this worker runs.
 
-        They share the queue, and *concurrency* slots, by their kind, which is their name, as in `handler`. A job of a
-        name that is no task here is put back for *grace* seconds (300), then dead-lettered.
+        They share the queue, and *concurrency* slots, by their kind, which is their name, as in
+        `handler`. A job of a name that is no task here is put back for *grace* seconds (300), then
+        dead-lettered.
         """
         if not isinstance(tasks, BaseTasks):
             raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
@@ -330,47 +368,62 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
 
         def register(task: BaseTask[..., Any, Any]) -> None:
             own: dict[str, Any] = {"kind": task.name, "grace": grace, "encode": encoder(task)}
-            self._register(*declared, task_handler(task), concurrency, task.retry, task.deadline, **own)
+            self._register(
+                *declared, task_handler(task), concurrency, task.retry, task.deadline, **own
+            )
 
         serve(tasks, register)
         self._tasks.append(tasks)
 
     def relay(self, outbox: Relayed, engine: Any, *, poll: Seconds | None = None) -> None:
-        """Move the committed rows of *outbox*, a `headrace.sql.Outbox`, to its queue, for as long as this worker runs.
+        """Move the committed rows of *outbox*, a `headrace.sql.Outbox`, to its queue, for as long
+        as this worker runs.
 
-        *engine*: of SQLAlchemy, for asyncio only with an `AsyncWorker`; in Django, an alias of a database. *poll*: as
-        of `headrace.sql.Relay`, which says what it does. It ends when all handlers have ended. A database or server
-        that is away never ends the worker. That is logged (`relay_failed`), and tried again. The queue may be any. If
-        it names no server, it is on the worker's.
+        *engine*: of SQLAlchemy, for asyncio only with an `AsyncWorker`; in Django, an alias of a
+        database. *poll*: as of `headrace.sql.Relay`, which says what it does. It ends when all
+        handlers have ended. A database or server that is away never ends the worker. That is logged
+        (`relay_failed`), and tried again. The queue may be any. If it names no server, it is on the
+        worker's.
         """
         made = getattr(outbox, "relay", None)
         if made is None:
             raise TypeError(f"outbox must be a headrace.sql.Outbox, not {type(outbox).__name__}")
         relay: Relaying = made(engine, poll)
         if self._threads_only and is_async(relay.end):
-            raise ConfigurationError("an engine for asyncio: give it to an AsyncWorker, or this worker one for threads")
+            raise ConfigurationError(
+                "an engine for asyncio: give it to an AsyncWorker, or this worker one for threads"
+            )
         if not any(one.join(relay) for one in self._relays):
             self._relays.append(relay)
 
     def flow(self, flow: Stages, *stages: str) -> None:
-        """Register the handlers of a flow's stages. These are all stages with a handler, or the named stages."""
+        """Register the handlers of a flow's stages. These are all stages with a handler, or the
+        named stages."""
         if not isinstance(flow, Stages):
             raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
         ops = flow.ops
         if ops.namespace != self.namespace:
-            raise ConfigurationError(f"flow {flow.name!r} is in namespace {ops.namespace!r}, this worker elsewhere")
+            raise ConfigurationError(
+                f"flow {flow.name!r} is in namespace {ops.namespace!r}, this worker elsewhere"
+            )
         declared = ops.declared()
         wanted = [name.removeprefix(f"{flow.name}/") for name in stages]
         wanted = wanted or [name for name in declared if declared[name].functions]
-        if lacking := [name for name in wanted if name not in declared or not declared[name].functions]:
+        if lacking := [
+            name for name in wanted if name not in declared or not declared[name].functions
+        ]:
             raise ConfigurationError(f"flow {flow.name!r} has no handler for {lacking[0]!r}")
         if not wanted:
-            raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
+            raise ConfigurationError(
+                f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)"
+            )
         for name in wanted:
             function = declared[name].functions[0]
             options = dict(declared[name].options)
             settings = options.pop("queue_settings")
-            self._register(f"{flow.name}/{name}", settings, ops.codec, function, **options, flow=ops)
+            self._register(
+                f"{flow.name}/{name}", settings, ops.codec, function, **options, flow=ops
+            )
 
     def _register(
         self,
@@ -388,15 +441,21 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
     ) -> None:
         Keys.of(queue, self.namespace)
         refuse_generator(function)
-        refuse_parameters(function, 1, "a list of jobs alone" if special.get("batch") else "a job alone")
+        refuse_parameters(
+            function, 1, "a list of jobs alone" if special.get("batch") else "a job alone"
+        )
         if self._threads_only and is_async(function):
             raise ConfigurationError(f"{function!r} is async: register it with an AsyncWorker")
         if kind is not None and not isinstance(kind, str):
             raise TypeError(f"kind must be a str, not {type(kind).__name__}")
         if kind == "":
-            raise ValueError("kind='': give a name, or None for all jobs that no other handler takes")
+            raise ValueError(
+                "kind='': give a name, or None for all jobs that no other handler takes"
+            )
         if grace is not None and kind is None:
-            raise ConfigurationError("grace: for jobs of unknown kinds; give it at a handler with a kind")
+            raise ConfigurationError(
+                "grace: for jobs of unknown kinds; give it at a handler with a kind"
+            )
         made = HandlerSettings(
             queue,
             function,
@@ -422,25 +481,30 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             )
         kinds[kind] = made
         if any(handler.batch or handler.persistent for handler in kinds.values()):
-            raise ConfigurationError(f"queue {queue!r}: a batch handler, or a persistent one, takes all of its jobs")
+            raise ConfigurationError(
+                f"queue {queue!r}: a batch handler, or a persistent one, takes all of its jobs"
+            )
         if any(handler.flow is not None for handler in kinds.values()):
             raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
         self.handlers[queue] = merged(kinds, self._slots)
 
     def _reach(self, url: str | None) -> None:
-        """Return the address for a run. It is *url*, or else the worker's own address, or the environment's. Join an
-        embedded server.
+        """Return the address for a run. It is *url*, or else the worker's own address, or the
+        environment's. Join an embedded server.
         """
         for tasks in self._tasks:
             check(tasks)
         if not self.handlers:
-            raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
+            raise ConfigurationError(
+                "this worker has no handlers: register one with @worker.handler(queue)"
+            )
         self._refuse_middleware_of_nothing()
         self._address = self._own if url is None else Address(given(url))
         self._address.join()
 
     def _forget_parents(self) -> None:
-        """Forget the run of the parent in a forked child, which has none of its threads and event loops."""
+        """Forget the run of the parent in a forked child, which has none of its threads and event
+        loops."""
         if self._pid != os.getpid():
             self._running = None
             self._pid = os.getpid()
@@ -448,11 +512,14 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 self.name = new_worker_name()
 
     def _refuse_middleware_of_nothing(self) -> None:
-        """Raise `ConfigurationError` for plain middleware if all handlers are coroutines, as it would never run."""
+        """Raise `ConfigurationError` for plain middleware if all handlers are coroutines, as it
+        would never run."""
         plain = [one for one in self._around if not is_async(one)]
         if not plain or self._threads_only:
             return
-        each = [one for handler in self.handlers.values() for one in (*handler.kinds.values(), handler)]
+        each = [
+            one for handler in self.handlers.values() for one in (*handler.kinds.values(), handler)
+        ]
         if all(is_async(one.function) for one in each if not one.kinds):
             raise ConfigurationError(
                 f"middleware {called(plain[0])} is a plain def, which surrounds plain functions in their threads, and "
@@ -460,7 +527,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             )
 
     def _request_stop(self, wait: bool) -> Any:
-        """Ask the engine to stop. Return it if the caller should *wait* for its end, which a handler never does."""
+        """Ask the engine to stop. Return it if the caller should *wait* for its end, which a
+        handler never does."""
         self._forget_parents()
         engine = self._running
         if engine is None:
@@ -473,15 +541,29 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         serves = "; ".join(map(_serves, self.handlers.values()))
         address = self._address
         suffix = loop and f", by {loop}"
-        server = shown(given(address.url)) if address.client is None else shown_settings(address.client)
+        server = (
+            shown(given(address.url)) if address.client is None else shown_settings(address.client)
+        )
         text = f"{self.name} serves {serves}; on {server}{suffix}"
-        log_event("worker_started", "%s", text, worker=self.name, server=server, queues=list(self.handlers))
+        log_event(
+            "worker_started",
+            "%s",
+            text,
+            worker=self.name,
+            server=server,
+            queues=list(self.handlers),
+        )
 
     def _lifecycle(self) -> Lifecycle:
         consumers: list[Consumer] = []
         flows: list[Any] = []
-        for h in (evolve(handler.limited(), around=tuple(self._around)) for handler in self.handlers.values()):
-            queue_settings = evolve(h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks)
+        for h in (
+            evolve(handler.limited(), around=tuple(self._around))
+            for handler in self.handlers.values()
+        ):
+            queue_settings = evolve(
+                h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks
+            )
             ops = Ops(Keys.of(h.queue, self.namespace), queue_settings, h.codec, self.namespace)
             if h.flow is not None:
                 first = not any(h.flow is flow for flow in flows)

@@ -1,8 +1,8 @@
 """JSON of arguments and results by their annotated types, with the standard library only.
 
-A `TypeCodec` knows how the values of one type travel. It is strict both ways. A value of another type is a
-`TypeMismatch`, and a type whose values JSON would change is refused when its codec is made. The record
-`docs/decisions/values-by-annotation.md` says why no library does this.
+A `TypeCodec` knows how the values of one type travel. It is strict both ways. A value of another
+type is a `TypeMismatch`, and a type whose values JSON would change is refused when its codec is
+made. The record `docs/decisions/values-by-annotation.md` says why no library does this.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def misfit(value: Any, kind: Any) -> TypeMismatch:
 
 
 def must_be(found: type, data: Any, kind: Any) -> Any:
-    """Return *data* if JSON's type of it is *found*, for a value of type *kind*. Raises `TypeMismatch`."""
+    """Return *data* if JSON's type of it is *found*, for a value of type *kind*. Raises
+    `TypeMismatch`."""
     if not isinstance(data, found):
         raise TypeMismatch(f"must be {name(kind)}, not {KINDS[type(data)]}")
     return data
@@ -102,7 +103,7 @@ def loaded(data: bytes) -> Any:
         raise TypeMismatch(f"no JSON: {describe_error(error)}") from None
 
 
-# -- values as they are --------------------------------------------------------------------------------
+# -- values as they are ----------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
@@ -113,7 +114,9 @@ def plain(value: Any) -> Any:
     if kind is dict:
         if all(type(key) is str for key in value):
             return {key: inside(plain, item, key) for key, item in value.items()}
-        raise TypeMismatch("a dict whose keys are no str: annotate its type, such as dict[int, str]")
+        raise TypeMismatch(
+            "a dict whose keys are no str: annotate its type, such as dict[int, str]"
+        )
     if kind is float and not math.isfinite(value):
         raise TypeMismatch(f"{value}, which JSON has not")
     if kind not in KINDS:
@@ -133,7 +136,7 @@ def inside(convert: Convert, value: Any, key: Any, place: str = "[{!r}]") -> Any
 
 PLAIN = TypeCodec(plain, lambda data: data, frozenset(KINDS.values()))
 
-# -- single values -------------------------------------------------------------------------------------
+# -- single values ---------------------------------------------------------------------------------
 
 
 def _scalar(kind: Any, pack: Convert, unpack: Convert, *kinds: str, but: Any = ()) -> TypeCodec:
@@ -173,11 +176,22 @@ SCALARS: dict[Any, TypeCodec] = {
     int: _scalar(int, int, int, "integer", but=bool),
     float: TypeCodec(_float, _float, frozenset(("integer", "number"))),
     str: _scalar(str, str.__str__, str, "string"),
-    bytes: _scalar(bytes, lambda v: base64.b64encode(v).decode(), partial(base64.b64decode, validate=True), "string"),
+    bytes: _scalar(
+        bytes,
+        lambda v: base64.b64encode(v).decode(),
+        partial(base64.b64decode, validate=True),
+        "string",
+    ),
     datetime: _scalar(datetime, datetime.isoformat, datetime.fromisoformat, "string"),
     date: _scalar(date, date.isoformat, date.fromisoformat, "string", but=datetime),
     time: _scalar(time, time.isoformat, time.fromisoformat, "string"),
-    timedelta: _scalar(timedelta, timedelta.total_seconds, lambda data: timedelta(seconds=data), "integer", "number"),
+    timedelta: _scalar(
+        timedelta,
+        timedelta.total_seconds,
+        lambda data: timedelta(seconds=data),
+        "integer",
+        "number",
+    ),
     UUID: _scalar(UUID, str, UUID, "string"),
     Decimal: _scalar(Decimal, str, Decimal, "string"),
     Path: _scalar(Path, str, Path, "string"),
@@ -227,7 +241,7 @@ MADE_OF: dict[Any, Any] = {**dict.fromkeys(LISTS, list), **dict.fromkeys(SETS, s
 MAPPINGS: tuple[Any, ...] = (dict, abc.Mapping, abc.MutableMapping)
 
 
-# -- values of several parts ---------------------------------------------------------------------------
+# -- values of several parts -----------------------------------------------------------------------
 
 
 def _sequence(origin: Any, item: TypeCodec) -> TypeCodec:
@@ -242,7 +256,9 @@ def _sequence(origin: Any, item: TypeCodec) -> TypeCodec:
         return [inside(item.pack, one, number) for number, one in enumerate(value)]
 
     def unpack(data: Any) -> Any:
-        return made(inside(item.unpack, one, number) for number, one in enumerate(must_be(list, data, made)))
+        return made(
+            inside(item.unpack, one, number) for number, one in enumerate(must_be(list, data, made))
+        )
 
     return TypeCodec(pack, unpack, frozenset(("array",)))
 
@@ -252,7 +268,10 @@ def _tuple(items: list[TypeCodec]) -> TypeCodec:
         values: Any = value
         if not isinstance(value, tuple) or len(values) != len(items):
             raise TypeMismatch(f"must be a tuple of {len(items)}")
-        return [inside(item.pack, part, n) for n, (item, part) in enumerate(zip(items, values, strict=True))]
+        return [
+            inside(item.pack, part, n)
+            for n, (item, part) in enumerate(zip(items, values, strict=True))
+        ]
 
     def unpack(data: Any) -> Any:
         values = must_be(list, data, tuple)
@@ -278,8 +297,12 @@ def _mapping(key: TypeCodec, value: TypeCodec, hint: Any) -> TypeCodec:
         if not isinstance(found, abc.Mapping):
             raise misfit(found, dict)
         if key is PLAIN and not all(type(k) is str for k in mapping):
-            raise TypeMismatch("a dict whose keys are no str: annotate their type, such as dict[int, str]")
-        return {str(inside(key.pack, k, k)): inside(value.pack, item, k) for k, item in mapping.items()}
+            raise TypeMismatch(
+                "a dict whose keys are no str: annotate their type, such as dict[int, str]"
+            )
+        return {
+            str(inside(key.pack, k, k)): inside(value.pack, item, k) for k, item in mapping.items()
+        }
 
     def unpack(data: Any) -> Any:
         items = must_be(dict, data, dict).items()
@@ -304,7 +327,9 @@ class Field:
     optional: bool
 
 
-def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str] | None = None) -> TypeCodec:
+def _object(
+    kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str] | None = None
+) -> TypeCodec:
     """Make the shape of a class with fields. Unknown fields are refused."""
     attributes = {field.name: (stored or {}).get(field.name, field.name) for field in fields}
     required = [field.name for field in fields if not field.optional]
@@ -314,16 +339,22 @@ def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str]
     def pack(value: Any) -> Any:
         if type(value) is not kind:
             raise misfit(value, kind)
-        parts = value if kind is dict else {key: getattr(value, own) for key, own in attributes.items()}
+        parts = (
+            value if kind is dict else {key: getattr(value, own) for key, own in attributes.items()}
+        )
         return _parts(parts, packs, required)
 
     def unpack(data: Any) -> Any:
-        return _tried(kind, lambda parts: make(**parts), _parts(must_be(dict, data, kind), unpacks, required))
+        return _tried(
+            kind, lambda parts: make(**parts), _parts(must_be(dict, data, kind), unpacks, required)
+        )
 
     return TypeCodec(pack, unpack, frozenset(("object",)))
 
 
-def _parts(parts: Mapping[str, Any], converts: Mapping[str, Convert], required: list[str]) -> dict[str, Any]:
+def _parts(
+    parts: Mapping[str, Any], converts: Mapping[str, Convert], required: list[str]
+) -> dict[str, Any]:
     if more := parts.keys() - converts.keys():
         raise TypeMismatch(f"has {min(map(repr, more))}, which is not known here")
     if lacking := [key for key in required if key not in parts]:
@@ -332,8 +363,8 @@ def _parts(parts: Mapping[str, Any], converts: Mapping[str, Convert], required: 
 
 
 def _fields(kind: Any, making: Making) -> TypeCodec | None:
-    """Return the shape of a dataclass, an attrs class, a NamedTuple or a TypedDict. Return `None` for any other
-    class.
+    """Return the shape of a dataclass, an attrs class, a NamedTuple or a TypedDict. Return `None`
+    for any other class.
     """
     made: Any = kind  # type checkers have it narrowed in the end to one of these
     optional: dict[str, bool] = {}
@@ -342,7 +373,9 @@ def _fields(kind: Any, making: Making) -> TypeCodec | None:
         missing = dataclasses.MISSING
         for field in dataclasses.fields(made):
             if field.init:
-                optional[field.name] = not (field.default is missing and field.default_factory is missing)
+                optional[field.name] = not (
+                    field.default is missing and field.default_factory is missing
+                )
         if set(inspect.signature(made).parameters) - optional.keys():
             raise unfit(made)  # an InitVar, or an __init__ of its own
     elif attrs.has(kind):
@@ -354,12 +387,18 @@ def _fields(kind: Any, making: Making) -> TypeCodec | None:
         optional = {key: key in made._field_defaults for key in made._fields}
     elif hasattr(made, "__required_keys__"):
         hints = get_type_hints(made, include_extras=True)
-        fields = [_item(key, hint, making, required=key in made.__required_keys__) for key, hint in hints.items()]
+        fields = [
+            _item(key, hint, making, required=key in made.__required_keys__)
+            for key, hint in hints.items()
+        ]
         return _object(dict, fields, dict)
     else:
         return None
     hints = get_type_hints(made)
-    fields = [Field(key, shape(hints.get(stored.get(key, key), Any), making), some) for key, some in optional.items()]
+    fields = [
+        Field(key, shape(hints.get(stored.get(key, key), Any), making), some)
+        for key, some in optional.items()
+    ]
     return _object(made, fields, kind, stored)
 
 
@@ -387,7 +426,12 @@ def _of_a_library(kind: Any) -> TypeCodec | None:
         import msgspec
 
         array = kind.__struct_config__.array_like
-        return _checked(kind, msgspec.to_builtins, partial(msgspec.convert, type=kind), "array" if array else "object")
+        return _checked(
+            kind,
+            msgspec.to_builtins,
+            partial(msgspec.convert, type=kind),
+            "array" if array else "object",
+        )
     return None
 
 
@@ -405,15 +449,20 @@ def _tried(kind: Any, convert: Convert, value: Any) -> Any:
         return convert(value)
     except Exception as error:  # the library's own, or checks of the class
         of_pydantic = hasattr(error, "error_count")
-        raise TypeMismatch(f"no {name(kind)}: {described(error) if of_pydantic else describe_error(error)}") from None
+        raise TypeMismatch(
+            f"no {name(kind)}: {described(error) if of_pydantic else describe_error(error)}"
+        ) from None
 
 
 def _union(hint: Any, members: list[TypeCodec]) -> TypeCodec:
-    """Make the shape of a union. Its members must be of different kinds in JSON, as only the kind tells them apart."""
+    """Make the shape of a union. Its members must be of different kinds in JSON, as only the kind
+    tells them apart."""
     by_kind: dict[str, TypeCodec] = {}
     whole = any(member is SCALARS[int] for member in members)
     for member in members:
-        for kind in member.kinds - ({"integer"} if whole and member is SCALARS[float] else set[str]()):
+        for kind in member.kinds - (
+            {"integer"} if whole and member is SCALARS[float] else set[str]()
+        ):
             if kind in by_kind:
                 raise ConfigurationError(
                     f"{name(hint)}: JSON does not tell its members apart, as two of them are written alike; "
@@ -439,14 +488,14 @@ def _union(hint: Any, members: list[TypeCodec]) -> TypeCodec:
     return TypeCodec(pack, unpack, frozenset(by_kind))
 
 
-# -- from a type to its shape --------------------------------------------------------------------------
+# -- from a type to its shape ----------------------------------------------------------------------
 
 Making = dict[Any, TypeCodec]  # classes whose shapes are being made: they may contain themselves
 
 
 def shape(hint: Any, making: Making | None = None) -> TypeCodec:
-    """Return the codec of a type. Raises `ConfigurationError` for a type without one, and `NameError` for a type that
-    only type checkers know.
+    """Return the codec of a type. Raises `ConfigurationError` for a type without one, and
+    `NameError` for a type that only type checkers know.
     """
     hint = _bare(hint)
     if hint in {Any, object}:
@@ -518,7 +567,8 @@ def _class(kind: Any, making: Making) -> TypeCodec | None:
 
 
 def loose(value: Any) -> Any:
-    """Return the JSON form of a value that has no annotation and is only read. The value's own type decides."""
+    """Return the JSON form of a value that has no annotation and is only read. The value's own type
+    decides."""
     kind: Any = value.__class__
     if kind in {list, tuple, set, frozenset}:
         return [inside(loose, item, number) for number, item in enumerate(value)]

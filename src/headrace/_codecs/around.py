@@ -43,7 +43,8 @@ class Around(Generic[T]):
         return f"{type(self).__name__}({getattr(self.codec, 'name', type(self.codec).__name__)})"
 
     def opened(self, data: bytes) -> bytes:
-        """Return the inner codec's bytes. Raises `CodecError` for bytes that this codec did not make."""
+        """Return the inner codec's bytes. Raises `CodecError` for bytes that this codec did not
+        make."""
         raise NotImplementedError
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
@@ -57,7 +58,8 @@ class Around(Generic[T]):
         raise NotImplementedError
 
     def decode(self, data: bytes, /) -> T:
-        """Undo the change, and decode by the inner codec. Raises `CodecError`, or the inner codec's error."""
+        """Undo the change, and decode by the inner codec. Raises `CodecError`, or the inner codec's
+        error."""
         return self.codec.decode(self.opened(data))
 
     @cached_property
@@ -101,7 +103,8 @@ class Around(Generic[T]):
         return made
 
     def holds(self, kind: Any) -> bool:
-        """Tell whether the inner codec can encode payloads of a type. Codecs without `holds` count as able to."""
+        """Tell whether the inner codec can encode payloads of a type. Codecs without `holds` count
+        as able to."""
         inner: Any = getattr(self.codec, "holds", None)
         return inner is None or bool(inner(kind))
 
@@ -146,12 +149,24 @@ class Compressed(Around[T]):
 
     @overload
     def __init__(
-        self: Compressed[bytes], codec: None = None, *, level: int = 3, threshold: int = 512, most: int = CONTENT_BYTES
+        self: Compressed[bytes],
+        codec: None = None,
+        *,
+        level: int = 3,
+        threshold: int = 512,
+        most: int = CONTENT_BYTES,
     ) -> None: ...
     @overload
-    def __init__(self, codec: Codec[T], *, level: int = 3, threshold: int = 512, most: int = CONTENT_BYTES) -> None: ...
     def __init__(
-        self, codec: Codec[Any] | None = None, *, level: int = 3, threshold: int = 512, most: int = CONTENT_BYTES
+        self, codec: Codec[T], *, level: int = 3, threshold: int = 512, most: int = CONTENT_BYTES
+    ) -> None: ...
+    def __init__(
+        self,
+        codec: Codec[Any] | None = None,
+        *,
+        level: int = 3,
+        threshold: int = 512,
+        most: int = CONTENT_BYTES,
     ) -> None:
         with requiring("Compressed", "zstd"):
             import zstandard
@@ -170,7 +185,8 @@ class Compressed(Around[T]):
         return Compressed(codec, level=self.level, threshold=self.threshold, most=self.most)
 
     def encode(self, payload: T, /) -> bytes:
-        """Encode by the inner codec, and compress. Raises its error, and `CodecError` for too large a payload."""
+        """Encode by the inner codec, and compress. Raises its error, and `CodecError` for too large
+        a payload."""
         data = self.inner(payload)
         if len(data) > self.most:
             raise CodecError(f"payload has {len(data):,} bytes, above most={self.most:,}")
@@ -179,7 +195,9 @@ class Compressed(Around[T]):
             return data
         compressor = getattr(self._own, "compressor", None)
         if compressor is None:
-            compressor = self._own.compressor = self._zstd.ZstdCompressor(level=self.level, write_checksum=True)
+            compressor = self._own.compressor = self._zstd.ZstdCompressor(
+                level=self.level, write_checksum=True
+            )
         frame: bytes = compressor.compress(data)
         return frame if looks or len(frame) < len(data) else data
 

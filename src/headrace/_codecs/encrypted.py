@@ -1,12 +1,14 @@
 """`Encrypted` makes payloads that neither the server nor its other clients can read or change.
 
-The envelope: `HRE`, a version byte, one byte with the length of the key's name, that name in UTF-8, 24 bytes of nonce,
-and the ciphertext of XAES-256-GCM (c2sp.org/XAES-256-GCM) with its tag of 16 bytes. Everything before the nonce is
-authenticated, and so is the payload's place, which the version byte names:
+The envelope: `HRE`, a version byte, one byte with the length of the key's name, that name in UTF-8,
+24 bytes of nonce, and the ciphertext of XAES-256-GCM (c2sp.org/XAES-256-GCM) with its tag of 16
+bytes. Everything before the nonce is authenticated, and so is the payload's place, which the
+version byte names:
 
 - `2`: the namespace and the queue
 - `3`: the namespace, the queue and the job's id
-- `4`: the namespace and the group, for the jobs of a flow, which the server moves from queue to queue
+- `4`: the namespace and the group, for the jobs of a flow, which the server moves from queue to
+  queue
 - `1`: no place. Nothing is written so any more.
 """
 
@@ -36,8 +38,9 @@ PAYLOADS_PER_KEY = 4096  # that share half a nonce, and with it a derived key
 class Key:
     """A key of 256 bits for AES-GCM with nonces of 192 (XAES-256-GCM).
 
-    Plain AES-GCM has nonces of 96 bits. Random nonces are safe for 2^32 payloads per key, which a busy queue reaches in
-    days. Here the first half of the nonce selects a derived key, which serves for a few thousand payloads.
+    Plain AES-GCM has nonces of 96 bits. Random nonces are safe for 2^32 payloads per key, which a
+    busy queue reaches in days. Here the first half of the nonce selects a derived key, which serves
+    for a few thousand payloads.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -50,18 +53,23 @@ class Key:
         self._mask = (doubled ^ 0x87 if doubled >> 128 else doubled) & (1 << 128) - 1
         self._derived = lru_cache(maxsize=64)(self._derive)
         self._drawn = count()
-        self._half = os.urandom(NONCE_BYTES // 2)  # also for a thread that comes before the first renewal
+        # also for a thread that comes before the first renewal
+        self._half = os.urandom(NONCE_BYTES // 2)
 
     def _blocks(self, data: bytes) -> bytes:
         return self._ecb.encryptor().update(data)
 
     def _derive(self, half: bytes) -> Any:
         """Derive a key by AES-CMAC of two counters and half a nonce."""
-        blocks = [int.from_bytes(bytes([0, number, 0x58, 0]) + half, "big") ^ self._mask for number in (1, 2)]
+        blocks = [
+            int.from_bytes(bytes([0, number, 0x58, 0]) + half, "big") ^ self._mask
+            for number in (1, 2)
+        ]
         return self._gcm(self._blocks(b"".join(block.to_bytes(16, "big") for block in blocks)))
 
     def nonce(self) -> bytes:
-        """Draw a random nonce. Its first half is used again for some more nonces, as it takes time to derive a key."""
+        """Draw a random nonce. Its first half is used again for some more nonces, as it takes time
+        to derive a key."""
         if next(self._drawn) % PAYLOADS_PER_KEY == 0:
             self._half = os.urandom(NONCE_BYTES // 2)
         return self._half + os.urandom(NONCE_BYTES // 2)
@@ -78,13 +86,23 @@ class Key:
 def checked(keys: object) -> dict[str, bytes]:
     """Check the given keys. No error message shows a key."""
     if not isinstance(keys, Mapping) or not keys:
-        raise TypeError("keys must be a mapping with a key at least: {name: 32 bytes}, the one that encrypts first")
+        raise TypeError(
+            "keys must be a mapping with a key at least: {name: 32 bytes}, the one that encrypts first"
+        )
     for name, key in cast("Mapping[object, object]", keys).items():
-        if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) < 256 or not name.isprintable():
-            raise ValueError(f"keys: a name must be 1-255 bytes of printable text, not {name!r:.100}")
+        if (
+            not isinstance(name, str)
+            or not 0 < len(name.encode("utf-8", "replace")) < 256
+            or not name.isprintable()
+        ):
+            raise ValueError(
+                f"keys: a name must be 1-255 bytes of printable text, not {name!r:.100}"
+            )
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
             size = f"{len(key)} bytes" if isinstance(key, bytes) else f"a {type(key).__name__}"
-            raise ValueError(f"keys: key {name!r} must be 32 bytes, such as secrets.token_bytes(32), not {size}")
+            raise ValueError(
+                f"keys: key {name!r} must be 32 bytes, such as secrets.token_bytes(32), not {size}"
+            )
     return dict(cast("Mapping[str, bytes]", keys))
 
 
@@ -101,10 +119,16 @@ class Encrypted(Around[T]):
     """
 
     @overload
-    def __init__(self: Encrypted[bytes], codec: None, keys: Mapping[str, bytes], *, unbound: bool = False) -> None: ...
+    def __init__(
+        self: Encrypted[bytes], codec: None, keys: Mapping[str, bytes], *, unbound: bool = False
+    ) -> None: ...
     @overload
-    def __init__(self, codec: Codec[T], keys: Mapping[str, bytes], *, unbound: bool = False) -> None: ...
-    def __init__(self, codec: Codec[Any] | None, keys: Mapping[str, bytes], *, unbound: bool = False) -> None:
+    def __init__(
+        self, codec: Codec[T], keys: Mapping[str, bytes], *, unbound: bool = False
+    ) -> None: ...
+    def __init__(
+        self, codec: Codec[Any] | None, keys: Mapping[str, bytes], *, unbound: bool = False
+    ) -> None:
         with requiring("Encrypted", "encryption"):
             import cryptography.exceptions
         super().__init__(codec)  # type: ignore[arg-type]
@@ -112,7 +136,8 @@ class Encrypted(Around[T]):
         self._first = next(iter(self._keys))
         self._invalid: Any = cryptography.exceptions.InvalidTag
         self._unbound = unbound
-        self._places = {QUEUE: b"\0"}  # by version byte: the namespace, a zero byte, and the queue, job or group
+        # by version byte: the namespace, a zero byte, and the queue, job or group
+        self._places = {QUEUE: b"\0"}
         self._seals = QUEUE
 
     def __repr__(self) -> str:
@@ -157,7 +182,8 @@ class Encrypted(Around[T]):
         return False
 
     def encode(self, payload: T, /) -> bytes:
-        """Encode by the inner codec, and encrypt by the first key. Raises the inner codec's error."""
+        """Encode by the inner codec, and encrypt by the first key. Raises the inner codec's
+        error."""
         data = self.inner(payload)
         head = MAGIC + self._seals + bytes([len(self._first)]) + self._first
         key = self._keys[self._first]
@@ -165,7 +191,8 @@ class Encrypted(Around[T]):
         return head + nonce + key.encrypt(nonce, data, head + self._places[self._seals])
 
     def decode(self, data: bytes, /) -> T:
-        """Decrypt, and decode by the inner codec. Raises `CodecError` that names the key, never the payload."""
+        """Decrypt, and decode by the inner codec. Raises `CodecError` that names the key, never the
+        payload."""
         plain = self.opened(data)
         try:
             return self.codec.decode(plain)
@@ -174,7 +201,9 @@ class Encrypted(Around[T]):
         except Exception as error:  # its words may quote the payload
             name = self._parts(data)[0].decode()
             kind = type(error).__name__
-            raise CodecError(f"payload decrypts by key {name!r}, but does not decode: {kind}") from None
+            raise CodecError(
+                f"payload decrypts by key {name!r}, but does not decode: {kind}"
+            ) from None
 
     def opened(self, data: bytes) -> bytes:
         """Decrypt by the key that the envelope names."""
@@ -183,7 +212,9 @@ class Encrypted(Around[T]):
         key = self._keys.get(name)
         if key is None:
             known = ", ".join(repr(one.decode()) for one in self._keys)
-            raise CodecError(f"payload is encrypted by key {shown!r}, which is not among those given: {known}")
+            raise CodecError(
+                f"payload is encrypted by key {shown!r}, which is not among those given: {known}"
+            )
         try:
             return key.decrypt(nonce, sealed, head + self._place(data))
         except self._invalid:
@@ -198,11 +229,17 @@ class Encrypted(Around[T]):
         if version == UNBOUND:
             if self._unbound:
                 return b""
-            raise CodecError("payload is encrypted, but bound to no queue: Encrypted(…, unbound=True) opens it")
+            raise CodecError(
+                "payload is encrypted, but bound to no queue: Encrypted(…, unbound=True) opens it"
+            )
         place = self._places.get(version)
         if place is None:
             kind = {JOB: "to a job's id", GROUP: "to a flow"}.get(version)
-            raise CodecError("payload is encrypted in an unknown form" if kind is None else f"payload is bound {kind}")
+            raise CodecError(
+                "payload is encrypted in an unknown form"
+                if kind is None
+                else f"payload is bound {kind}"
+            )
         return place
 
     def _parts(self, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:

@@ -5,7 +5,18 @@ pydantic.
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Generic, Literal, NewType, Union, cast, get_args, get_origin, overload
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NewType,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from headrace._forks import cached_property
 from headrace._model.job import A
@@ -26,12 +37,20 @@ def classes(kind: Any) -> tuple[type, ...] | None:
     found: Any = origin or kind
     if found in {Union, types.UnionType}:
         each = [classes(one) for one in get_args(kind)]
-        return None if None in each else tuple(one for some in each if some is not None for one in some)
+        return (
+            None
+            if None in each
+            else tuple(one for some in each if some is not None for one in some)
+        )
     if found is Literal:
         return tuple({value.__class__ for value in get_args(kind)})
     if found is None:
         return (NONE,)
-    if found in {Any, object} or not isinstance(found, type) or getattr(found, "_is_protocol", False):
+    if (
+        found in {Any, object}
+        or not isinstance(found, type)
+        or getattr(found, "_is_protocol", False)
+    ):
         return None
     own: type = dict if hasattr(found, "__total__") else found  # a TypedDict, of whichever module
     return (float, int) if own is float else (own,)
@@ -43,7 +62,8 @@ def name(kind: Any) -> str:
 
 
 def require(payload: object, expected: tuple[type, ...] | None, kind: Any) -> None:
-    """Raise `TypeError` unless *payload* is an instance of one of the classes *expected* of *kind*."""
+    """Raise `TypeError` unless *payload* is an instance of one of the classes *expected* of
+    *kind*."""
     if expected is not None and not isinstance(payload, expected):
         raise TypeError(f"payload must be {name(kind)}, not {type(payload).__name__}")
 
@@ -81,10 +101,11 @@ class MsgspecCodec(Generic[A]):
         return type(self)() if self._checked else self
 
     def encode(self, payload: A, /) -> bytes:
-        """Encode *payload*. If there is a type, decode it again, so that only readable payloads are sent.
+        """Encode *payload*. If there is a type, decode it again, so that only readable payloads are
+        sent.
 
-        Raises `TypeError` for an instance of another class, `CodecError` for a value that the type, or the format, does
-        not hold.
+        Raises `TypeError` for an instance of another class, `CodecError` for a value that the type,
+        or the format, does not hold.
         """
         if self._checked:
             require(payload, self._classes, self.type)
@@ -104,7 +125,8 @@ class MsgspecCodec(Generic[A]):
         return type(self._info(kind)).__name__ != "CustomType"
 
     def decode(self, data: bytes, /) -> A:
-        """Decode *data*. Raises msgspec's own error for another format, or another type than the codec's."""
+        """Decode *data*. Raises msgspec's own error for another format, or another type than the
+        codec's."""
         try:
             value: A = self._decoder.decode(data)
         except self._invalid:
@@ -148,9 +170,12 @@ ERRORS_SHOWN = 5  # of one payload, in a message
 
 
 def described(error: Any) -> str:
-    """Describe a pydantic `ValidationError` in one line, without the values, which may be secrets."""
+    """Describe a pydantic `ValidationError` in one line, without the values, which may be
+    secrets."""
     errors = error.errors(include_url=False, include_input=False, include_context=False)
-    each = [": ".join(filter(None, (".".join(map(str, one["loc"])), str(one["msg"])))) for one in errors]
+    each = [
+        ": ".join(filter(None, (".".join(map(str, one["loc"])), str(one["msg"])))) for one in errors
+    ]
     more = f"; and {len(each) - ERRORS_SHOWN} more" if len(each) > ERRORS_SHOWN else ""
     return "; ".join(each[:ERRORS_SHOWN]) + more
 
@@ -188,12 +213,14 @@ class PydanticCodec(Generic[A]):
         return AnyJSON()
 
     def encode(self, payload: A, /) -> bytes:
-        """Encode *payload*, and validate the encoded bytes. Raises `TypeError` for an instance of another class, and
-        `CodecError` if serialization or validation fails.
+        """Encode *payload*, and validate the encoded bytes. Raises `TypeError` for an instance of
+        another class, and `CodecError` if serialization or validation fails.
         """
         require(payload, self._classes, self.type)
         try:
-            data: bytes = self._adapter.dump_json(payload, by_alias=True, round_trip=True, warnings="error")
+            data: bytes = self._adapter.dump_json(
+                payload, by_alias=True, round_trip=True, warnings="error"
+            )
         except Exception as error:  # errors of pydantic, and of the user's serializers
             raise CodecError(f"payload does not encode as JSON: {describe_error(error)}") from error
         try:

@@ -22,7 +22,8 @@ from headrace._model.codec import Codec
 from headrace._model.job import T
 from headrace.errors import CodecError, RetryLater, describe_error
 
-KEY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")  # of a store: safe as a file's name, and in a URL
+# of a store: safe as a file's name, and in a URL
+KEY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
 
 
 class Store(Protocol):
@@ -46,10 +47,12 @@ class Store(Protocol):
 
 
 class DirectoryStore:
-    """A store in a directory that producers and workers share. Each payload is a file, written whole or not at all.
+    """A store in a directory that producers and workers share. Each payload is a file, written
+    whole or not at all.
 
-    The directory is made by the first `put`, for this user alone (0700), and its files are 0600. In an existing
-    directory that its group may write, files are 0660, for programs of several users. `sweep` removes abandoned files.
+    The directory is made by the first `put`, for this user alone (0700), and its files are 0600. In
+    an existing directory that its group may write, files are 0660, for programs of several users.
+    `sweep` removes abandoned files.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -82,7 +85,8 @@ class DirectoryStore:
         self._keep_names()
 
     def _private(self, path: str, flags: int) -> int:
-        """Make a file that only this user may read, or also the group, if it may write the directory."""
+        """Make a file that only this user may read, or also the group, if it may write the
+        directory."""
         made = os.open(path, flags, 0o600)
         if self.path.stat().st_mode & 0o020:
             os.chmod(path, 0o660)  # noqa: PTH101 - whatever the umask
@@ -98,7 +102,8 @@ class DirectoryStore:
                 os.close(directory)
 
     def get(self, key: str, /) -> bytes:
-        """Read a file, and renew its age. Raises `KeyError` if it is missing, `OSError` if the directory is."""
+        """Read a file, and renew its age. Raises `KeyError` if it is missing, `OSError` if the
+        directory is."""
         file = self._file(key)
         try:
             data = file.read_bytes()
@@ -132,8 +137,10 @@ class DirectoryStore:
 
 
 MAGIC = b"HRO1"
-KEY_AT = len(MAGIC) + hashlib.sha256().digest_size  # the position of a payload's key, after its digest
-STORE_RETRY_S = 5.0  # seconds after which a job is tried again whose payload its store could not give
+# the position of a payload's key, after its digest
+KEY_AT = len(MAGIC) + hashlib.sha256().digest_size
+# seconds after which a job is tried again whose payload its store could not give
+STORE_RETRY_S = 5.0
 
 
 class Offloaded(Around[T]):
@@ -147,7 +154,9 @@ class Offloaded(Around[T]):
     """
 
     @overload
-    def __init__(self: Offloaded[bytes], codec: None, store: Store, *, over: int = 65536) -> None: ...
+    def __init__(
+        self: Offloaded[bytes], codec: None, store: Store, *, over: int = 65536
+    ) -> None: ...
     @overload
     def __init__(self, codec: Codec[T], store: Store, *, over: int = 65536) -> None: ...
     def __init__(self, codec: Codec[Any] | None, store: Store, *, over: int = 65536) -> None:
@@ -155,7 +164,9 @@ class Offloaded(Around[T]):
         if isinstance(store, type) or not all(
             callable(getattr(store, verb, None)) for verb in ("put", "get", "delete")
         ):
-            raise TypeError(f"store must have put(), get() and delete(), as DirectoryStore(path), not {store!r:.100}")
+            raise TypeError(
+                f"store must have put(), get() and delete(), as DirectoryStore(path), not {store!r:.100}"
+            )
         self.store = store
         self.over = count("over", over, least=0)
 
@@ -179,7 +190,8 @@ class Offloaded(Around[T]):
         return True
 
     def encode(self, payload: T, /) -> bytes:
-        """Encode by the inner codec, and put large payloads into the store. Raises the error of either."""
+        """Encode by the inner codec, and put large payloads into the store. Raises the error of
+        either."""
         data = self.inner(payload)
         if len(data) <= self.over and not data.startswith(MAGIC):
             return data
@@ -188,7 +200,8 @@ class Offloaded(Around[T]):
         return MAGIC + hashlib.sha256(data).digest() + key.encode()
 
     def opened(self, data: bytes) -> bytes:
-        """Fetch the payload of a ticket. Raises `CodecError` if it is not there, `RetryLater` if the store is away."""
+        """Fetch the payload of a ticket. Raises `CodecError` if it is not there, `RetryLater` if
+        the store is away."""
         if not data.startswith(MAGIC):
             return data
         key = self.ticket(data)
@@ -197,9 +210,13 @@ class Offloaded(Around[T]):
         try:
             content = self.store.get(key)
         except KeyError:
-            raise CodecError(f"payload {key} is not in the store: it was swept, or this is another store") from None
+            raise CodecError(
+                f"payload {key} is not in the store: it was swept, or this is another store"
+            ) from None
         except Exception as error:
-            raise RetryLater(STORE_RETRY_S, f"payload {key} could not be fetched: {describe_error(error)}") from error
+            raise RetryLater(
+                STORE_RETRY_S, f"payload {key} could not be fetched: {describe_error(error)}"
+            ) from error
         if hashlib.sha256(content).digest() != data[len(MAGIC) : KEY_AT]:
             raise CodecError(f"payload {key} in the store is not what was put there")
         return content

@@ -37,23 +37,31 @@ class Recorded:
     codec: Codec[Any]
 
     def check(self, what: str, function: Callable[..., Any]) -> None:
-        """Raise `ConfigurationError` if the annotation of a step's function names something that can't be found."""
+        """Raise `ConfigurationError` if the annotation of a step's function names something that
+        can't be found."""
         try:
             _shape(function)
         except (NameError, AttributeError) as error:
             raise ConfigurationError(f"{what}: {unreadable(_plain(function), error)}") from None
 
-    def encoded(self, what: str, value: Any, function: Callable[..., Any] | None = None) -> bytes | None:
+    def encoded(
+        self, what: str, value: Any, function: Callable[..., Any] | None = None
+    ) -> bytes | None:
         """Write a value of *function*, where `None` stands for no value.
 
-        Raises `CodecError` for a value that can't be written, `ValueError` for one of more than 64 KiB.
+        Raises `CodecError` for a value that can't be written, `ValueError` for one of more than 64
+        KiB.
         """
         if value is None:
             return None
         try:
-            data = _written(untyped(self.codec), value, None if function is None else _shape(function))
+            data = _written(
+                untyped(self.codec), value, None if function is None else _shape(function)
+            )
         except (TypeMismatch, TypeError, CodecError) as wrong:
-            raise CodecError(f"{what}: its value can't be recorded: {describe_error(wrong)}") from wrong
+            raise CodecError(
+                f"{what}: its value can't be recorded: {describe_error(wrong)}"
+            ) from wrong
         if len(data) > STEP_BYTES:
             raise ValueError(
                 f"{what}: its value has {len(data):,} bytes, and {STEP_BYTES:,} can be recorded: store it elsewhere "
@@ -61,8 +69,11 @@ class Recorded:
             )
         return data
 
-    def decoded(self, what: str, data: bytes | None, function: Callable[..., Any] | None = None) -> Any:
-        """Read a recorded value. Raises `CodecError` if it does not fit *function* as it is in this program."""
+    def decoded(
+        self, what: str, data: bytes | None, function: Callable[..., Any] | None = None
+    ) -> Any:
+        """Read a recorded value. Raises `CodecError` if it does not fit *function* as it is in this
+        program."""
         if data is None:
             return None
         try:
@@ -74,15 +85,21 @@ class Recorded:
             shape = None if function is None else _shape(function)
             return read if shape is None else shape.unpack(read)
         except Exception as error:
-            raise CodecError(f"{what}: its recorded value does not decode: {describe_error(error)}") from error
+            raise CodecError(
+                f"{what}: its recorded value does not decode: {describe_error(error)}"
+            ) from error
 
 
 def with_results(codec: Codec[Any], state: JobState[Any]) -> JobState[Any]:
-    """Read the results of a job's steps. A result that only the code that wrote it can read becomes `None`."""
+    """Read the results of a job's steps. A result that only the code that wrote it can read becomes
+    `None`."""
     if not state.steps:
         return state
     read = Recorded(codec)
-    return evolve(state, steps=tuple(evolve(step, result=_readable(read, step.result)) for step in state.steps))
+    return evolve(
+        state,
+        steps=tuple(evolve(step, result=_readable(read, step.result)) for step in state.steps),
+    )
 
 
 def _readable(read: Recorded, value: bytes | None) -> Any:
@@ -119,7 +136,8 @@ def _annotated(function: Callable[..., Any]) -> TypeCodec | None:
 
 
 def _shape(function: Callable[..., Any]) -> TypeCodec | None:
-    """Return the shape of a function's results by its annotation. Return `None` if it has none that JSON can carry."""
+    """Return the shape of a function's results by its annotation. Return `None` if it has none that
+    JSON can carry."""
     try:
         return _annotated(_plain(function))
     except TypeError:  # it can't be hashed

@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headrace._codecs.annotated import LOOSE, TypeCodec, TypeMismatch, dumped, either, loaded, must_be, shape
+from headrace._codecs.annotated import (
+    LOOSE,
+    TypeCodec,
+    TypeMismatch,
+    dumped,
+    either,
+    loaded,
+    must_be,
+    shape,
+)
 from headrace._forks import cached_property
 from headrace.errors import ConfigurationError, Verdict
 
@@ -21,7 +30,8 @@ NAMED = (*BY_PLACE, Parameter.KEYWORD_ONLY)
 
 
 class Signature:
-    """The parameters of the function *name*. Missing arguments are not sent, as the worker uses its own defaults."""
+    """The parameters of the function *name*. Missing arguments are not sent, as the worker uses its
+    own defaults."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
@@ -34,8 +44,8 @@ class Signature:
 
     @cached_property
     def shapes(self) -> Mapping[str, TypeCodec]:
-        """The shape of each parameter. Raises `ConfigurationError` for a type that JSON can't carry, and `NameError`
-        for a type that does not exist (yet).
+        """The shape of each parameter. Raises `ConfigurationError` for a type that JSON can't
+        carry, and `NameError` for a type that does not exist (yet).
         """
         made: dict[str, TypeCodec] = {}
         for parameter in self._signature.parameters:
@@ -49,7 +59,9 @@ class Signature:
     def answer(self) -> TypeCodec:
         """The shape of the result. Raises the same errors as `shapes`."""
         inner = _annotated(self._function)
-        alone = types.SimpleNamespace(__annotations__={"return": inner.__annotations__.get("return", Any)})
+        alone = types.SimpleNamespace(
+            __annotations__={"return": inner.__annotations__.get("return", Any)}
+        )
         names: dict[str, Any] = getattr(inner, "__globals__", {})
         hint = typing.get_type_hints(alone, names, _enclosing(self._function))["return"]
         if typing.get_origin(hint) in {typing.Union, types.UnionType}:
@@ -60,16 +72,20 @@ class Signature:
         return shape(hint)
 
     def check(self) -> None:
-        """Raise `ConfigurationError` if an annotation is missing, or names a type that JSON can't carry."""
+        """Raise `ConfigurationError` if an annotation is missing, or names a type that JSON can't
+        carry."""
         try:
             _ = self._hints  # of the result, too
             _ = self.shapes
         except (NameError, AttributeError) as error:
-            raise ConfigurationError(f"task {self._name!r}: {unreadable(self._function, error)}") from None
+            raise ConfigurationError(
+                f"task {self._name!r}: {unreadable(self._function, error)}"
+            ) from None
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The defaults of the parameters, as JSON has them. A default of another type is left out."""
+        """The defaults of the parameters, as JSON has them. A default of another type is left
+        out."""
         found: dict[str, Any] = {}
         for name, parameter in self._signature.parameters.items():
             if parameter.default is not Parameter.empty:
@@ -78,11 +94,13 @@ class Signature:
         return found
 
     def pack(self, args: Sequence[Any], options: Mapping[str, Any]) -> bytes:
-        """Write the arguments of a call. Raises `TypeError` for arguments that the function does not take."""
+        """Write the arguments of a call. Raises `TypeError` for arguments that the function does
+        not take."""
         return self.written(self.packed(args, options))
 
     def packed(self, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by their names, as JSON has them. Raises `TypeError` as `pack`."""
+        """Return the arguments of a call by their names, as JSON has them. Raises `TypeError` as
+        `pack`."""
         try:
             bound = self._signature.bind(*args, **options).arguments
         except TypeError as error:
@@ -111,7 +129,8 @@ class Signature:
             raise TypeError(f"task {self._name!r}: {misfit}") from None
 
     def unpack(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """Read arguments. Raises `TypeMismatch` if they do not fit the function as it is in this program."""
+        """Read arguments. Raises `TypeMismatch` if they do not fit the function as it is in this
+        program."""
         found = must_be(dict, loaded(data), "a JSON object of arguments by their names")
         parameters = self._signature.parameters
         if more := found.keys() - parameters.keys():
@@ -152,13 +171,15 @@ def unreadable(function: Callable[..., Any], error: NameError | AttributeError) 
 
 
 def _annotated(function: Any) -> Any:
-    """Return the function that has the annotations, inside of decorators, or the `__call__` of an object."""
+    """Return the function that has the annotations, inside of decorators, or the `__call__` of an
+    object."""
     function = inspect.unwrap(function)
     return function if hasattr(function, "__annotations__") else type(function).__call__
 
 
 def _enclosing(function: Any) -> dict[str, Any]:
-    """Return the names that *function* takes from functions around it, where a class may be defined."""
+    """Return the names that *function* takes from functions around it, where a class may be
+    defined."""
     inner = _annotated(function)
     names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
     found: dict[str, Any] = {}
@@ -169,7 +190,11 @@ def _enclosing(function: Any) -> dict[str, Any]:
 
 
 def _take(
-    parameter: Parameter, convert: Callable[[Any], Any], value: Any, args: list[Any], options: dict[str, Any]
+    parameter: Parameter,
+    convert: Callable[[Any], Any],
+    value: Any,
+    args: list[Any],
+    options: dict[str, Any],
 ) -> None:
     if parameter.kind is Parameter.VAR_POSITIONAL:
         args += map(convert, must_be(list, value, "an array"))

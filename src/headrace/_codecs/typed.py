@@ -38,13 +38,17 @@ class Typed(Around[Any]):
                 return payload
             return self._again(payload)
         except Exception as error:  # whatever the codec raises
-            raise CodecError(f"the queue's codec does not take that payload: {describe_error(error)}") from error
+            raise CodecError(
+                f"the queue's codec does not take that payload: {describe_error(error)}"
+            ) from error
 
     def _again(self, payload: Stored) -> bytes:
         if binds(self.codec) or keeper(self.codec) is not None:
             return self.inner(of_job(self.codec, payload.id).decode(payload.data))
         if payload.data.startswith(MAGIC):
-            raise CodecError("it is kept in a store, until its own job is done: give the codec to app(codecs=…)")
+            raise CodecError(
+                "it is kept in a store, until its own job is done: give the codec to app(codecs=…)"
+            )
         return payload.data
 
     def opened(self, data: bytes) -> bytes:

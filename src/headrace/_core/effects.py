@@ -1,8 +1,9 @@
 """Effects are the requests of `_core`'s generators to the drivers that run them.
 
-A generator yields an effect, as in `yield Wake()`. If the effect has an answer, the generator receives it, as in `now =
-yield from Now()`. An error of an effect is thrown into the generator, at the `yield` that asked for it. It ends the
-generator unless that handles it. This module has no IO and no clock.
+A generator yields an effect, as in `yield Wake()`. If the effect has an answer, the generator
+receives it, as in `now = yield from Now()`. An error of an effect is thrown into the generator, at
+the `yield` that asked for it. It ends the generator unless that handles it. This module has no IO
+and no clock.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Immediate(Effect):
 
 @frozen
 class Send(Effect):
-    """Send these operations in one round trip, at most for the given seconds. The answer is their decoded replies."""
+    """Send these operations in one round trip, at most for the given seconds. The answer is their
+    decoded replies."""
 
     ops: Sequence[Op[Any]]
     within: float | None = None
@@ -79,7 +81,8 @@ class Send(Effect):
 
 @frozen
 class Overlap(Answered[Any]):
-    """Send an operation, and do *meanwhile* while the server works on it. A retry may do *meanwhile* again."""
+    """Send an operation, and do *meanwhile* while the server works on it. A retry may do
+    *meanwhile* again."""
 
     op: Op[Any]
     meanwhile: Callable[[], None]
@@ -87,15 +90,16 @@ class Overlap(Answered[Any]):
 
 @define(eq=False)
 class Undoable(Answered[Grant | None]):
-    """Send an operation, at most for the given seconds. If its caller is cancelled before the answer, run the operation
-    that *undo* makes of it. A retry is the same call.
+    """Send an operation, at most for the given seconds. If its caller is cancelled before the
+    answer, run the operation that *undo* makes of it. A retry is the same call.
     """
 
     op: Op[Grant | None]
     undo: Callable[[Any], Op[Any] | None]
     within: float | None = None
     lane: Any = None  # set by the driver, which knows the call by it
-    answer: Grant | None = None  # set by the driver, too: a caller that is cancelled as the answer comes finds it here
+    # set by the driver, too: a caller that is cancelled as the answer comes finds it here
+    answer: Grant | None = None
 
 
 @frozen
@@ -114,7 +118,8 @@ class Block(Answered[bool]):
 
 @frozen
 class BlockAmong(Answered[list[str]]):
-    """Block on the server with this command, which reads *keys*. The answer is the keys that had entries."""
+    """Block on the server with this command, which reads *keys*. The answer is the keys that had
+    entries."""
 
     command: tuple[Arg, ...]
     keys: Collection[str]
@@ -122,8 +127,9 @@ class BlockAmong(Answered[list[str]]):
 
 @frozen
 class AwaitRoom(Answered[bool]):
-    """Block with this command until there may be room for a job, at most *seconds*. The answer is true if there may.
-    Callers that wait at the same time may share one connection, and take turns, until they end or yield `PassTurn`.
+    """Block with this command until there may be room for a job, at most *seconds*. The answer is
+    true if there may. Callers that wait at the same time may share one connection, and take turns,
+    until they end or yield `PassTurn`.
     """
 
     command: tuple[Arg, ...]
@@ -149,7 +155,8 @@ class Now(Answered[float]):
 
 @frozen
 class WatchEnds(Answered[Waiter]):
-    """Watch for the ends of these jobs from now on. The answer is a `Waiter`, after the given seconds at most."""
+    """Watch for the ends of these jobs from now on. The answer is a `Waiter`, after the given
+    seconds at most."""
 
     names: Sequence[str]
     seconds: float
@@ -157,7 +164,8 @@ class WatchEnds(Answered[Waiter]):
 
 @frozen
 class AwaitEnds(Answered[tuple[dict[str, Event], bool]]):
-    """Wait at most for the given seconds. The answer is the ends of jobs by id, and true if to read all others."""
+    """Wait at most for the given seconds. The answer is the ends of jobs by id, and true if to read
+    all others."""
 
     waiter: Waiter
     seconds: float
@@ -175,7 +183,8 @@ class ForgetEnds(Effect):
 
 @frozen
 class Scan(Answered[tuple[int, list[str]]]):
-    """Scan a bounded number of keys. The answer is the next cursor (0 at the end) and the matching names."""
+    """Scan a bounded number of keys. The answer is the next cursor (0 at the end) and the matching
+    names."""
 
     cursor: int
     pattern: str
@@ -199,10 +208,12 @@ class Receive(Answered[Received]):
 
 @frozen
 class BlockThen(Answered[tuple[bool, Any]]):
-    """Block on the server with this command. When the block ends, *op* runs behind it on the same connection.
+    """Block on the server with this command. When the block ends, *op* runs behind it on the same
+    connection.
 
-    The answer is true if the read found something, and the decoded reply, or `None` if it is unknown. A worker that
-    stops meanwhile sends *again*, which gets the answer of *op* once more, and then undoes the effect of *op*.
+    The answer is true if the read found something, and the decoded reply, or `None` if it is
+    unknown. A worker that stops meanwhile sends *again*, which gets the answer of *op* once more,
+    and then undoes the effect of *op*.
     """
 
     command: tuple[Arg, ...]
@@ -220,7 +231,8 @@ class Start(Immediate):
 
 @frozen
 class TakeBack(Immediate, Answered[tuple[list[list[HeldJob]], bool]]):
-    """Take back the units that have not started. The answer is these units, and whether another unit has a slot."""
+    """Take back the units that have not started. The answer is these units, and whether another
+    unit has a slot."""
 
 
 @frozen
@@ -232,7 +244,8 @@ class Abort(Immediate):
 
 @frozen
 class Wake(Immediate):
-    """Wake sleeping roles of this consumer, or of another one, *owner*. With *everyone*, wake all."""
+    """Wake sleeping roles of this consumer, or of another one, *owner*. With *everyone*, wake
+    all."""
 
     everyone: bool = False
     owner: object = None
@@ -247,7 +260,8 @@ class Join(Immediate):
 
 @frozen
 class LineUp(Immediate):
-    """Start the role that obeys the terms of this consumer's queue, which the worker had not declared."""
+    """Start the role that obeys the terms of this consumer's queue, which the worker had not
+    declared."""
 
 
 @frozen
@@ -292,7 +306,9 @@ def hurried(call: Call[R], seconds: float | None) -> Call[R]:
         effect = next(call)
         while True:
             if isinstance(effect, Send) and seconds is not None:
-                effect = Send(effect.ops, seconds if effect.within is None else min(effect.within, seconds))
+                effect = Send(
+                    effect.ops, seconds if effect.within is None else min(effect.within, seconds)
+                )
             elif isinstance(effect, Undoable):
                 effect.within = seconds
             try:

@@ -1,7 +1,7 @@
 """The events in Pub/Sub messages, and the calls that wait for an event. It is pure.
 
-Pub/Sub delivers at most once, and only while a client is subscribed. So a call subscribes first, then reads the present
-state, and reads again if the connection was lost meanwhile.
+Pub/Sub delivers at most once, and only while a client is subscribed. So a call subscribes first,
+then reads the present state, and reads again if the connection was lost meanwhile.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ MESSAGES_AT_MOST = JOBS_PER_SCRIPT  # messages that wait to be read; beyond that
 class Received:
     """Messages of a subscription, and its state.
 
-    `anew`: it begins now. `on`: no message was missed since the last time. `strayed`: another node serves some of
-    the channels. `cut`: there is no connection. `refused`: the server does not allow it.
+    `anew`: it begins now. `on`: no message was missed since the last time. `strayed`: another node
+    serves some of the channels. `cut`: there is no connection. `refused`: the server does not allow
+    it.
     """
 
     state: str
@@ -52,14 +53,18 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
         number = number_in(channel)
         ids = [None] if names is None else [_at_shard(_shown(name), number) for name in names]
         reasons = [_shown(reason) or None for reason in content.get("reasons") or [""] * len(ids)]
-        yield from [Event(kind, queue, name, at, worker, why) for name, why in zip(ids, reasons, strict=True)]
+        yield from [
+            Event(kind, queue, name, at, worker, why)
+            for name, why in zip(ids, reasons, strict=True)
+        ]
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         return
 
 
 @define(eq=False)
 class Inbox:
-    """The messages of several sources, merged. A source may be disconnected for *patience* seconds."""
+    """The messages of several sources, merged. A source may be disconnected for *patience*
+    seconds."""
 
     patience: float
     begun: bool = False  # all have been heard of
@@ -135,9 +140,11 @@ class Waitlist:
                 self.waiters.pop(name, None)
 
     def take(self, received: Received) -> None:
-        """Wake the waiters that the messages concern. Wake all of them if messages may have been missed."""
+        """Wake the waiters that the messages concern. Wake all of them if messages may have been
+        missed."""
         self.sound = received.state in ("anew", "on")
-        if received.state != "on":  # read again: earlier messages were missed, or later ones will be
+        # read again: earlier messages were missed, or later ones will be
+        if received.state != "on":
             self._all(None)
         for channel, message in received.messages:
             for event in events(self.queue, channel, message):
@@ -148,19 +155,23 @@ class Waitlist:
                     waiter.wake.set()
 
     def _all(self, event: Event | None) -> None:
-        for waiter in {id(waiter): waiter for some in self.waiters.values() for waiter in some}.values():
+        for waiter in {
+            id(waiter): waiter for some in self.waiters.values() for waiter in some
+        }.values():
             waiter.missed = waiter.missed or event is None
             waiter.ended.update(dict.fromkeys(waiter.ids, event) if event else {})
             waiter.wake.set()
 
     def about_to_read(self, waiter: Waiter) -> None:
-        """Forget that messages may have been missed, as *waiter* is about to read all its results."""
+        """Forget that messages may have been missed, as *waiter* is about to read all its
+        results."""
         waiter.missed = False
         if not waiter.ended:
             waiter.wake.clear()
 
     def read(self, waiter: Waiter) -> tuple[dict[str, Event], bool]:
-        """Return new ends of *waiter*'s jobs by id, and true if it may have missed the ends of others."""
+        """Return new ends of *waiter*'s jobs by id, and true if it may have missed the ends of
+        others."""
         ended = waiter.ended
         missed = waiter.missed
         waiter.ended = {}

@@ -1,4 +1,5 @@
-"""The judgement of a handler's end, without a clock, and the settlements and operations that follow from it."""
+"""The judgement of a handler's end, without a clock, and the settlements and operations that follow
+from it."""
 
 from __future__ import annotations
 
@@ -18,26 +19,35 @@ from headrace._model.checks import seconds as checked_seconds
 from headrace._model.job import Cause, Claim, Postponed
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings
-from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
+from headrace._protocol.limits import (
+    BYTES_PER_SCRIPT,
+    CLAIMS_PER_SCRIPT,
+    JOBS_PER_SCRIPT,
+    REWRITES_PER_SCRIPT,
+)
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, describe_error
 
 FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job still starts at once
-PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0  # seconds it waits after more of them, longer each time
+# seconds it waits after more of them, longer each time
+PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0
 RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked for a shorter delay
-ELSEWHERE_S = 1.0  # seconds for which a job is put back at least whose grace is over, and that another worker takes
+# seconds for which a job is put back at least whose grace is over, and that another worker takes
+ELSEWHERE_S = 1.0
 UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
 
 @frozen
 class Settlement:
-    """The settlement of a delivered job, which is complete, release, retry, dead, or a step of its flow."""
+    """The settlement of a delivered job, which is complete, release, retry, dead, or a step of its
+    flow."""
 
     kind: str
     claim: Claim
     result: bytes | None = None
-    delay: float | timedelta | datetime = 0.0  # after a float, the worker itself waits for the due time
+    # after a float, the worker itself waits for the due time
+    delay: float | timedelta | datetime = 0.0
     spend: int = 1  # attempts: 1, 0, or -1: all that were spent are given back
     reason: str = ""
     traceback: str = ""
@@ -57,12 +67,18 @@ class Settlement:
     def largest(self) -> int:
         """Bytes of the largest value that the settlement sends."""
         values = () if self.step is None else self.step.args
-        return max(len(self.result or b""), *(len(one) for one in values if not isinstance(one, int)), 0)
+        return max(
+            len(self.result or b""), *(len(one) for one in values if not isinstance(one, int)), 0
+        )
 
     @property
     def cause(self) -> str | Cause:
         """The reason, with the traceback and the error's class if they are kept."""
-        return Cause(self.reason, self.traceback, self.raised) if self.traceback or self.raised else self.reason
+        return (
+            Cause(self.reason, self.traceback, self.raised)
+            if self.traceback or self.raised
+            else self.reason
+        )
 
     @property
     def size(self) -> int:
@@ -71,7 +87,9 @@ class Settlement:
 
     def without_result(self) -> Settlement:
         """Return the settlement without the job's result."""
-        return evolve(self, result=None, step=None if self.step is None else self.step.without_result())
+        return evolve(
+            self, result=None, step=None if self.step is None else self.step.without_result()
+        )
 
     @property
     def pause(self) -> Any:
@@ -115,27 +133,34 @@ def overran(deadline: float | None) -> str:
 
 
 def asked_delay(delay: Any) -> float | datetime:
-    """Check a delay that a handler, or a codec, asks for. Raises `TypeError` or `ValueError`, as each duration does."""
+    """Check a delay that a handler, or a codec, asks for. Raises `TypeError` or `ValueError`, as
+    each duration does."""
     return bounded_delay(delay) if isinstance(delay, datetime) else checked_seconds("delay", delay)
 
 
 def bounded_delay(delay: Any) -> float | datetime:
-    """Bring a delay into the range of the scripts, because strategies may compute negative or infinite delays."""
+    """Bring a delay into the range of the scripts, because strategies may compute negative or
+    infinite delays."""
     if isinstance(delay, bool) or not isinstance(delay, (int, float, timedelta, datetime)):
-        raise TypeError(f"a delay must be seconds, a timedelta or a datetime, not {type(delay).__name__}")
+        raise TypeError(
+            f"a delay must be seconds, a timedelta or a datetime, not {type(delay).__name__}"
+        )
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
         return datetime.fromtimestamp(
             min(max(0.0, delay.timestamp()), LAST_MOMENT_S), UTC
         )  # its time zone is the user's
-    seconds = float(delay.total_seconds() if isinstance(delay, timedelta) else min(delay, FOREVER_S))
+    seconds = float(
+        delay.total_seconds() if isinstance(delay, timedelta) else min(delay, FOREVER_S)
+    )
     if math.isnan(seconds):
         raise ValueError("a delay of nan seconds")
     return min(max(0.0, seconds), FOREVER_S)
 
 
 def patience(row: int) -> float:
-    """Return how many seconds a job waits after this number of releases in a row without an attempt."""
+    """Return how many seconds a job waits after this number of releases in a row without an
+    attempt."""
     more = row - FREE_RELEASES
     return min(PAUSE_AT_MOST_S, PAUSE_AT_LEAST_S * 2.0 ** min(more - 1, 20)) if more > 0 else 0.0
 
@@ -154,15 +179,18 @@ def ends_program(error: BaseException) -> bool:
 
 
 def released(claim: Claim) -> Settlement:
-    """Release to the front. After many releases in a row, the job waits for a pause, which grows."""
-    # As many of the releases of the job's life as fit into the deliveries of this entry: a retry makes a new one.
+    """Release to the front. After many releases in a row, the job waits for a pause, which
+    grows."""
+    # As many of the releases of the job's life as fit into the deliveries of this entry: a retry
+    # makes a new one.
     row = min(claim.token - claim.job.attempt, claim.count - 1) + 1
     delay = patience(row)
     return Settlement("release", claim, delay=delay, row=row if delay else 0)
 
 
 def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settlement:
-    """Retry after the delay that the handler asks for, but not at once after many retries that spent no attempt."""
+    """Retry after the delay that the handler asks for, but not at once after many retries that
+    spent no attempt."""
     delay = asked_delay(asked.delay)
     spend = int(bool(asked.spend))
     row = 0
@@ -174,11 +202,20 @@ def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settle
             delay = least
             row = often
     reason = str(asked.reason) if asked.reason else reason
-    return Settlement("retry", claim, delay=delay, spend=spend, reason=reason, attempts=policy.attempts or 0, row=row)
+    return Settlement(
+        "retry",
+        claim,
+        delay=delay,
+        spend=spend,
+        reason=reason,
+        attempts=policy.attempts or 0,
+        row=row,
+    )
 
 
 def returned_verdict(value: Any) -> BaseException | None:
-    """Return the verdict that a handler returned, as an instance or a class. Returns `None` if *value* is a result.
+    """Return the verdict that a handler returned, as an instance or a class. Returns `None` if
+    *value* is a result.
 
     A coroutine or a generator is no result. Nothing of its body has run, so that is a `TypeError`.
     """
@@ -191,7 +228,8 @@ def returned_verdict(value: Any) -> BaseException | None:
 
 
 def _not_run(value: Any) -> TypeError | None:
-    """Return the error of a handler that returned a coroutine or a generator, and close the latter."""
+    """Return the error of a handler that returned a coroutine or a generator, and close the
+    latter."""
     name: str = value.__class__.__name__
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
@@ -199,12 +237,17 @@ def _not_run(value: Any) -> TypeError | None:
         of = f"the handler returned an awaitable ({name}), which nobody awaits"
         return TypeError(f"{of}: await it, in an async function under an AsyncWorker")
     if isinstance(value, (Generator, AsyncGenerator)):
-        return TypeError(f"the handler returned a generator ({name}), and nothing of its body has run")
+        return TypeError(
+            f"the handler returned a generator ({name}), and nothing of its body has run"
+        )
     return None
 
 
-def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -> tuple[BaseException | None, Any]:
-    """Return the error and the result of the job *name*, whose unit's handler raised *error* or returned *result*."""
+def meant(
+    name: str, error: BaseException | None, result: Any, *, batch: bool
+) -> tuple[BaseException | None, Any]:
+    """Return the error and the result of the job *name*, whose unit's handler raised *error* or
+    returned *result*."""
     if batch:
         whole = result if error is None else error
         each = whole.failures if isinstance(whole, BatchError) else whole
@@ -224,8 +267,8 @@ def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -
 
 
 def ruled(policy: Retry, error: BaseException) -> BaseException:
-    """Apply the policy's `on`. Returns the verdict that it has for the nearest base class of *error*, or *error*
-    itself.
+    """Apply the policy's `on`. Returns the verdict that it has for the nearest base class of
+    *error*, or *error* itself.
     """
     rule: Any = next((policy.on[kind] for kind in type(error).__mro__ if kind in policy.on), None)
     if rule is None or isinstance(error, errors.Verdict):
@@ -256,15 +299,17 @@ def judge(
 ) -> Settlement:
     """Settle a job whose handler raised *error*. *stopping* is true while its worker stops.
 
-    *wait* is the default strategy. *keep* encodes a result, if it can. *anew* asks the strategies as after the first
-    attempt.
+    *wait* is the default strategy. *keep* encodes a result, if it can. *anew* asks the strategies
+    as after the first attempt.
     """
     if interrupted(claim, error) or (stopping and ends_program(error)):
         return released(claim)
     reason = describe_error(error)
     error = ruled(policy, error)
     if isinstance(error, Complete):
-        return Settlement("complete", claim, result=None if error.result is None else keep(error.result))
+        return Settlement(
+            "complete", claim, result=None if error.result is None else keep(error.result)
+        )
     if isinstance(error, DeadLetter):
         return Settlement("dead", claim, reason=str(error.reason))
     if isinstance(error, Release):
@@ -275,10 +320,18 @@ def judge(
         except Exception as wrong:  # what was asked for is no delay: to ask was a failure
             error = wrong
             reason = f"{reason}: {describe_error(wrong)}"
-    return _failed(policy, claim, RetryState(1 if anew else claim.job.attempt, RetryOutcome(error), age), reason, wait)
+    return _failed(
+        policy,
+        claim,
+        RetryState(1 if anew else claim.job.attempt, RetryOutcome(error), age),
+        reason,
+        wait,
+    )
 
 
-def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: Callable[[Any], float]) -> Settlement:
+def _failed(
+    policy: Retry, claim: Claim, state: RetryState, reason: str, wait: Callable[[Any], float]
+) -> Settlement:
     if policy.retry is not None and not policy.retry(state):
         return Settlement("dead", claim, reason=reason)
     strategy: Any = policy.wait if policy.wait is not None else wait
@@ -289,27 +342,34 @@ def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: C
 
 
 def undecoded(claim: Claim, reason: str) -> Settlement:
-    """Settle a job whose payload does not decode. It becomes a dead letter, or comes later if its codec asked
-    for that.
+    """Settle a job whose payload does not decode. It becomes a dead letter, or comes later if its
+    codec asked for that.
     """
     if isinstance(reason, Postponed):
         try:
-            return Settlement("retry", claim, delay=asked_delay(reason.delay), spend=0, reason=reason)
+            return Settlement(
+                "retry", claim, delay=asked_delay(reason.delay), spend=0, reason=reason
+            )
         except Exception as wrong:  # what was asked for is no delay
             reason = f"{reason}: {describe_error(wrong)}"
     return Settlement("dead", claim, reason=reason)
 
 
 def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = False) -> Settlement:
-    """Settle a job that no handler here takes. Leave it to other workers until the grace period is over, and longer if
-    a live worker takes its kind (*elsewhere*).
+    """Settle a job that no handler here takes. Leave it to other workers until the grace period is
+    over, and longer if a live worker takes its kind (*elsewhere*).
     """
     job = claim.job
     grace = handler.grace
     known = ", ".join(repr(kind) for kind in handler.kinds)
-    reason = f"no handler for jobs of kind {job.headers.get(KIND)!r:.500}: this worker knows {known}"
-    rounds = claim.token - job.attempt  # deliveries without an attempt, such as those to workers that lack a handler
-    over = claim.leased_at - job.enqueued_at >= grace and (rounds >= UNKNOWN_KIND_ROUNDS or not grace)
+    reason = (
+        f"no handler for jobs of kind {job.headers.get(KIND)!r:.500}: this worker knows {known}"
+    )
+    # deliveries without an attempt, such as those to workers that lack a handler
+    rounds = claim.token - job.attempt
+    over = claim.leased_at - job.enqueued_at >= grace and (
+        rounds >= UNKNOWN_KIND_ROUNDS or not grace
+    )
     if over and not elsewhere:
         return Settlement("dead", claim, reason=reason)
     pause = max(grace / UNKNOWN_KIND_ROUNDS, ELSEWHERE_S if over else 0.0)
@@ -327,7 +387,9 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
     """Make operations of settlements that are alike, as `alike` says."""
     match some[0].kind:
         case "complete":
-            for chunk in chunks(some, lambda one: len(one.result or b""), JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
+            for chunk in chunks(
+                some, lambda one: len(one.result or b""), JOBS_PER_SCRIPT, BYTES_PER_SCRIPT
+            ):
                 results = {one.claim.entry: one.result for one in chunk if one.result is not None}
                 yield ops.complete([one.claim for one in chunk], results=results)
         case "release":
@@ -335,7 +397,9 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
                 yield ops.release([one.claim for one in chunk], pause=some[0].pause)
         case "dead":
             for chunk in chunks(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-                yield evolve(ops.dead_letter([(one.claim, one.cause) for one in chunk]), items=chunk)
+                yield evolve(
+                    ops.dead_letter([(one.claim, one.cause) for one in chunk]), items=chunk
+                )
         case _:
             for chunk in chunks(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
                 items = [(one.claim, one.delay, one.spend, one.cause) for one in chunk]
@@ -357,6 +421,11 @@ class SettlementBatch:
 
     @property
     def next_due(self) -> float | None:
-        """Return the seconds until the first of these jobs is due again. Returns `None` if no job is delayed."""
-        some = [one for one in self.verdicts if one.kind == "retry" or (one.kind == "release" and one.delay)]
+        """Return the seconds until the first of these jobs is due again. Returns `None` if no job
+        is delayed."""
+        some = [
+            one
+            for one in self.verdicts
+            if one.kind == "retry" or (one.kind == "release" and one.delay)
+        ]
         return min((one.delay for one in some if isinstance(one.delay, float)), default=None)

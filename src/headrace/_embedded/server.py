@@ -1,4 +1,5 @@
-"""The private server of a directory, whose URL begins with `embedded`. Nothing has to be installed or started.
+"""The private server of a directory, whose URL begins with `embedded`. Nothing has to be installed
+or started.
 
 All processes of this machine that name one directory share one server. Four lock files decide
 everything, because the kernel lets go of a lock (`flock`) however its holder ends:
@@ -10,10 +11,10 @@ everything, because the kernel lets go of a lock (`flock`) however its holder en
     server.lock       exclusive, inherited by the server: it is alive
 
 The supervisor is the file beside this one, in a session of its own. It starts the server, starts it
-again when it dies, and waits for the exclusive lock on `members.lock`. When that is granted, no member
-is left, and it stops the server. It holds the lock while it does so, so that a process that joins
-meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
-process that joins, or by the last one that leaves. The new one adopts the server.
+again when it dies, and waits for the exclusive lock on `members.lock`. When that is granted, no
+member is left, and it stops the server. It holds the lock while it does so, so that a process that
+joins meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the
+next process that joins, or by the last one that leaves. The new one adopts the server.
 
 The directory must be on a local file system. Linux and macOS.
 """
@@ -77,7 +78,8 @@ class EmbeddedServer:
         """
         if self._left or (self._pid == os.getpid() and not refused):
             return self.path
-        with _guard, contextlib.suppress(OSError, HeadraceError):  # then connecting fails, and says why
+        # then connecting fails, and says why
+        with _guard, contextlib.suppress(OSError, HeadraceError):
             if self._pid != os.getpid():
                 self._member, self.path = _enter(self._member.place)
                 self._pid = os.getpid()
@@ -140,7 +142,9 @@ class _Place:
             os.close(os.open(root / "start.lock", os.O_RDWR | os.O_CREAT, 0o600))
             return cls(root)
         except (FileExistsError, NotADirectoryError) as error:
-            raise ConfigurationError(f"{root} is not a directory: name a directory for the embedded server") from error
+            raise ConfigurationError(
+                f"{root} is not a directory: name a directory for the embedded server"
+            ) from error
         except OSError as error:
             raise ConfigurationError(
                 f"the embedded server can't use {root} ({error.strerror}): name a directory that this user may write to"
@@ -159,7 +163,9 @@ class _Place:
         status = short.lstat()
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
         if not ours or status.st_mode & 0o077:
-            raise ConfigurationError(f"{short} is not a directory of this user with mode 700: remove it, or set TMPDIR")
+            raise ConfigurationError(
+                f"{short} is not a directory of this user with mode 700: remove it, or set TMPDIR"
+            )
         return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
 
     def socket(self) -> Path:
@@ -195,7 +201,8 @@ class _Member:
             raise place.failure("the embedded server has not finished stopping; try again")
 
     def is_stale(self) -> bool:
-        """Tell whether the directory was removed since. Another one may have got its inode number."""
+        """Tell whether the directory was removed since. Another one may have got its inode
+        number."""
         return os.fstat(self._fd).st_nlink == 0
 
     def drop(self) -> None:
@@ -209,14 +216,15 @@ class _Member:
         try:
             if not self.is_stale():
                 with _held(self.place.root / "start.lock"):
-                    # A refused upgrade may lose the shared lock. No other process joins or leaves now,
-                    # so it can't be had again only if that let the supervisor in.
+                    # A refused upgrade may lose the shared lock. No other process joins or leaves
+                    # now, so it can't be had again only if that let the supervisor in.
                     last = lock(self._fd, fcntl.LOCK_EX) or not lock(self._fd, fcntl.LOCK_SH)
                     self.drop()
                     if last:
                         _wait(lambda: _is_gone(self.place))
         except (OSError, HeadraceError):
-            pass  # the directory was removed, or another process hangs: the supervisor does the rest
+            # the directory was removed, or another process hangs: the supervisor does the rest
+            pass
         finally:
             self.drop()
 
@@ -227,7 +235,8 @@ _files: set[int] = set()  # the lock files that this process has open
 
 
 def _forget() -> None:
-    """Leave all memberships in a forked child. Its copies of our files would keep our locks alive."""
+    """Leave all memberships in a forked child. Its copies of our files would keep our locks
+    alive."""
     _members.clear()
     while _files:
         with contextlib.suppress(OSError):
@@ -335,7 +344,8 @@ def _launch(place: _Place, held: int) -> None:
         if log.exists() and log.stat().st_size > LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
     arguments = [str(place.root), binary, str(place.socket())]
-    # A fork waits: its copy of the pipe on which the new process reports would keep both of us waiting.
+    # A fork waits: its copy of the pipe on which the new process reports would keep both of us
+    # waiting.
     with _forks.unforked, log.open("ab") as output:
         starter = subprocess.Popen(
             [sys.executable, "-ISXutf8", supervisor.__file__, *arguments],
@@ -346,7 +356,8 @@ def _launch(place: _Place, held: int) -> None:
             pass_fds=[held],
             start_new_session=True,  # out of reach of the terminal's Ctrl-C
         )
-    # It starts the supervisor and ends, so that the supervisor is no child of ours. If it fails, its lock is free.
+    # It starts the supervisor and ends, so that the supervisor is no child of ours. If it fails,
+    # its lock is free.
     starter.wait()
 
 

@@ -105,13 +105,19 @@ def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         return subprocess.Popen(
-            [binary, *words], stdin=subprocess.DEVNULL, pass_fds=[held], start_new_session=True, umask=0o077
+            [binary, *words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[held],
+            start_new_session=True,
+            umask=0o077,
         )
     finally:
         os.close(held)
 
 
-def _stop(server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]) -> None:
+def _stop(
+    server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]
+) -> None:
     """Stop the server and wait until it is gone.
 
     The server first writes its append-only file. Without *path* its directory was removed. There is

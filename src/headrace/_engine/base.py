@@ -88,7 +88,9 @@ class _ConditionalEvent:
     it.
     """
 
-    def __init__(self, event: Event, condition: Callable[[Consumer], bool], consumer: Consumer) -> None:
+    def __init__(
+        self, event: Event, condition: Callable[[Consumer], bool], consumer: Consumer
+    ) -> None:
         self._event = event
         self._condition = condition
         self._consumer = consumer
@@ -112,7 +114,12 @@ class RoundTrip:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> bool:
         if isinstance(error, NotDurable):
             self.replies = self._engine.not_durable(error)
         if self.replies is not None:
@@ -151,7 +158,8 @@ class BaseEngine(ABC):
         self._outage = executors["work"].outage
         # Heartbeats are retried soon: after an outage, peers count the time without a heartbeat.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
-        # We detect a hung server before peers declare this worker dead: another server may have its address by now.
+        # We detect a hung server before peers declare this worker dead: another server may have its
+        # address by now.
         executors["pulse"].lower_timeouts(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
@@ -165,7 +173,8 @@ class BaseEngine(ABC):
             for channel in ("work", "blocking"):
                 executors[channel].connections.keep = SPARE_S
         self._telemetries: dict[str, WorkerTelemetry] = {}
-        self.takers: dict[int, Callable[[Job], Any] | None] = {}  # makers of the steps of jobs, by consumer
+        # makers of the steps of jobs, by consumer
+        self.takers: dict[int, Callable[[Job], Any] | None] = {}
         self._all: list[Event] = []
         self._events: dict[int, list[Event]] = {}
         self._running: dict[str, list[Any]] = {}  # threads or tasks, by the role that they run
@@ -176,19 +185,26 @@ class BaseEngine(ABC):
         """
         settings = self.executors["work"].pool.connection_kwargs
         for consumer in consumers:
-            self._telemetries[consumer.ops.keys.key("jobs")] = WorkerTelemetry(consumer, settings, self._trace_parent)
+            self._telemetries[consumer.ops.keys.key("jobs")] = WorkerTelemetry(
+                consumer, settings, self._trace_parent
+            )
             self._events[id(consumer)] = []
             self.takers[id(consumer)] = self._taker(consumer)
             self._seat(consumer)
         added: list[Any] = []
-        for name, role, owner, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers, FEATURES):
+        for name, role, owner, channel in all_roles(
+            self.lifecycle, self.fetchers, self._place, consumers, FEATURES
+        ):
             added.append(self._role(name, role, owner, channel))
             self._running.setdefault(name, []).append(added[-1])
         return added
 
     def _begin(self, roles: Iterator[NamedRole]) -> None:
         if self.lifecycle.phase is Phase.RUNNING:
-            added = [(name, self._role(name, role, owner, channel)) for name, role, owner, channel in roles]
+            added = [
+                (name, self._role(name, role, owner, channel))
+                for name, role, owner, channel in roles
+            ]
             for name, one in added:
                 self._running.setdefault(name, []).append(one)
             self._launch([one for _, one in added])
@@ -226,7 +242,9 @@ class BaseEngine(ABC):
             for consumer in owner.consumers:
                 self._events[id(consumer)].append(_ConditionalEvent(event, owner.take_in, consumer))
         elif owner is not None:
-            self._events[id(owner)].append(_ConditionalEvent(event, WAKE_IF[name], owner) if name in WAKE_IF else event)
+            self._events[id(owner)].append(
+                _ConditionalEvent(event, WAKE_IF[name], owner) if name in WAKE_IF else event
+            )
 
     def wake(self, consumer: object = None) -> None:
         for event in self._events.get(id(consumer), self._all):
@@ -278,7 +296,13 @@ class BaseEngine(ABC):
             first = self.error is None
             self.error = self.error or error
         # The other roles usually fail for the same reason at the same moment.
-        log_event("role_failed", "%s", describe_error(error), error=error, level=None if first else logging.DEBUG)
+        log_event(
+            "role_failed",
+            "%s",
+            describe_error(error),
+            error=error,
+            level=None if first else logging.DEBUG,
+        )
         self.drain()
 
     def perform(self, effect: Immediate, consumer: Consumer | None) -> Any:
@@ -318,7 +342,9 @@ class BaseEngine(ABC):
         if held is None:
             raise RunLost(job.id)
         note = partial(self.telemetry(consumer).stepped, held)
-        made = Run(consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note, handled=True)
+        made = Run(
+            consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note, handled=True
+        )
         return cast("Run", consumer.jobs.runs.setdefault(held, made))
 
     @abstractmethod
@@ -331,7 +357,8 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
-        """Remove and return the units that have not started. Also return whether another unit has a slot."""
+        """Remove and return the units that have not started. Also return whether another unit has a
+        slot."""
 
     @abstractmethod
     def abort(self, held: Sequence[HeldJob]) -> None:
@@ -363,10 +390,23 @@ class BaseEngine(ABC):
 
     def _say_stopping(self) -> None:
         consumers = self.lifecycle.consumers
-        running = sum(bool(held.started) for consumer in consumers for held in list(consumer.jobs.held.values()))
-        waits = f", and waits for {running} that run; told again, it gives them back" if running else ""
+        running = sum(
+            bool(held.started)
+            for consumer in consumers
+            for held in list(consumer.jobs.held.values())
+        )
+        waits = (
+            f", and waits for {running} that run; told again, it gives them back" if running else ""
+        )
         words = "%s takes no more jobs%s"
-        log_event("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
+        log_event(
+            "worker_stopping",
+            words,
+            consumers[0].worker,
+            waits,
+            worker=consumers[0].worker,
+            running=running,
+        )
 
     def halt(self) -> None:
         """Release all jobs now. Tell the handlers, and cancel the async ones."""
@@ -399,13 +439,19 @@ class BaseEngine(ABC):
         back: dict[str, int] = {}
         for one in self.lifecycle.consumers:
             if one.jobs.given_back:  # the number for all shards of a queue
-                back[str(one.ops.keys.queue)] = back.get(one.ops.keys.queue, 0) + one.jobs.given_back
+                back[str(one.ops.keys.queue)] = (
+                    back.get(one.ops.keys.queue, 0) + one.jobs.given_back
+                )
         what = ", ".join(f"{number} of {queue!r}" for queue, number in back.items()) or "nothing"
-        log_event("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
+        log_event(
+            "worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back
+        )
 
 
 class BaseRoleDriver:
-    def __init__(self, engine: Any, name: str, owner: RoleOwner, channel: Channel, event: Any) -> None:
+    def __init__(
+        self, engine: Any, name: str, owner: RoleOwner, channel: Channel, event: Any
+    ) -> None:
         self._consumer = None if isinstance(owner, SharedRead) else owner
         self._engine = engine
         self._executor = engine.executors[channel]

@@ -32,7 +32,10 @@ def refuse_generator(function: object) -> None:
     """Raise `ConfigurationError` for a generator function, also an async one. Calling it runs none
     of its body.
     """
-    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in _bodies(function)):
+    if any(
+        inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body)
+        for body in _bodies(function)
+    ):
         raise ConfigurationError(
             f"{called(function)} is a generator function: calling it runs nothing. Give a function without yield"
         )
@@ -83,7 +86,8 @@ class Hooked:
 
     def __init__(self) -> None:
         self.state = SimpleNamespace()
-        """Place for what handlers need, such as a pool of connections, which `on_start` makes and `on_stop` closes."""
+        """Place for what handlers need, such as a pool of connections, which `on_start` makes and
+        `on_stop` closes."""
         self._starts: list[Hook] = []
         self._stops: list[Hook] = []
         self._around: list[Around] = []
@@ -124,7 +128,9 @@ class Hooked:
             raise TypeError(f"middleware must be callable, {around!r:.200} is not")
         refuse_parameters(around, 2, "a job and the call inside")
         if self._threads_only and is_async(around):
-            raise ConfigurationError(f"middleware {called(around)} must be a plain def, as this worker has threads")
+            raise ConfigurationError(
+                f"middleware {called(around)} must be a plain def, as this worker has threads"
+            )
         self._around.append(around)
         return around
 
@@ -133,7 +139,9 @@ class Hooked:
             raise TypeError(f"{which} takes a function, {function!r:.200} is none")
         refuse_parameters(function, 0, "no arguments")
         if self._threads_only and is_async(function):
-            raise ConfigurationError(f"{which}: {called(function)} is async: give it to an AsyncWorker")
+            raise ConfigurationError(
+                f"{which}: {called(function)} is async: give it to an AsyncWorker"
+            )
         hooks.append(function)
         return function
 
@@ -164,7 +172,9 @@ class Contexts:
         self.start = copy_context()
         """The worker's own context, in which its stop hooks run."""
         self._mutable: list[tuple[Any, Any]] = [
-            (variable, value.copy()) for variable, value in self.start.items() if variable.name == DECIMAL
+            (variable, value.copy())
+            for variable, value in self.start.items()
+            if variable.name == DECIMAL
         ]
 
     def fresh(self) -> Context:

@@ -109,12 +109,16 @@ class Pulse:
             role.cancel()
         await asyncio.gather(*roles, return_exceptions=True)
         await self._executor.close()
-        for sentinel in getattr(getattr(self._executor.pool, "sentinel_manager", None), "sentinels", ()):
+        for sentinel in getattr(
+            getattr(self._executor.pool, "sentinel_manager", None), "sentinels", ()
+        ):
             with suppress(Exception):
                 await sentinel.aclose()
 
 
-def settle(future: asyncio.Future[Any], result: Any = None, error: BaseException | None = None) -> None:
+def settle(
+    future: asyncio.Future[Any], result: Any = None, error: BaseException | None = None
+) -> None:
     if future.done():
         return
     if error is None:
@@ -140,7 +144,9 @@ def detach_sentinel(pool: Any) -> None:
         )
 
 
-LATE_S = 1.0  # seconds by which our own wake-up may be late; a later one means that the whole process was suspended
+# seconds by which our own wake-up may be late; a later one means that the whole process was
+# suspended
+LATE_S = 1.0
 LOOPS = frozenset(("asyncio", "selectors", "uvloop"))
 ADVICE = "make it a plain def, which runs in a thread, or move what blocks into asyncio.to_thread()"
 Running = Callable[[Any], tuple[Unit, Callable[..., Any]] | None]
@@ -176,13 +182,18 @@ class StallWatch:
             if await happens(turned, self._limit):
                 break
             now = time.monotonic()
-            if now - since > self._limit + LATE_S:  # we were late ourselves: the whole process was suspended
+            # we were late ourselves: the whole process was suspended
+            if now - since > self._limit + LATE_S:
                 asked += now - since
                 self._lifecycle.stalled_since = asked
-            elif (not logged_at or now - logged_at >= LOG_AGAIN_S) and self._log_block(now - asked, now):
+            elif (not logged_at or now - logged_at >= LOG_AGAIN_S) and self._log_block(
+                now - asked, now
+            ):
                 logged_at = now
         if logged_at:
-            log_event("loop_unblocked", "after %.1f s", time.monotonic() - asked, worker=self._worker)
+            log_event(
+                "loop_unblocked", "after %.1f s", time.monotonic() - asked, worker=self._worker
+            )
 
     @property
     def _worker(self) -> str:
@@ -223,7 +234,16 @@ class StallWatch:
         fields: dict[str, Any] = {"handler": name, "where": where, "seconds": round(seconds, 1)}
         if claim is None:
             fields["worker"] = self._worker
-        log_event("loop_blocked", words, seconds, what, where and f" ({where})", advice, claim=claim, **fields)
+        log_event(
+            "loop_blocked",
+            words,
+            seconds,
+            what,
+            where and f" ({where})",
+            advice,
+            claim=claim,
+            **fields,
+        )
         return True
 
 

@@ -23,7 +23,17 @@ from typing import Any, cast
 
 from attrs import frozen
 
-from headrace._core.effects import Abort, BlockThen, Call, Effect, HeldJob, Immediate, Phase, Role, Start
+from headrace._core.effects import (
+    Abort,
+    BlockThen,
+    Call,
+    Effect,
+    HeldJob,
+    Immediate,
+    Phase,
+    Role,
+    Start,
+)
 from headrace._core.steps.run import Run
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
@@ -61,13 +71,19 @@ class Threads:
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, contexts: Contexts
+        self,
+        function: Callable[[Any], Any],
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        contexts: Contexts,
     ) -> None:
         self._contexts = contexts
         self._function = function
         self._name = name
         self._loop = loop
-        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
         self._threads = self._busy = 0
 
     def run(self, argument: Any) -> asyncio.Future[Any]:
@@ -89,7 +105,9 @@ class Threads:
         future.add_done_callback(self._free)
         if self._busy > self._threads:
             self._threads += 1
-            threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+            threading.Thread(
+                target=self._work, name=f"{self._name}-{self._threads}", daemon=True
+            ).start()
         self._calls.put((future, call))
         return future
 
@@ -117,7 +135,8 @@ class Threads:
             self._calls.put(None)
 
 
-# Since Python 3.12 a task may start eagerly: a handler that waits for nothing ends without a turn of the loop.
+# Since Python 3.12 a task may start eagerly: a handler that waits for nothing ends without a turn
+# of the loop.
 AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
 
@@ -159,15 +178,23 @@ class _Slots:
         self.of = of or self  # the slots of the first consumer that shares them
         self.sharing: list[_Slots] = [self] if of is None else of.sharing
         self.running = 0  # running units of all consumers that share these slots
-        self.over: list[tuple[Unit, BaseException | None, Any]] = []  # ended units that are not processed yet
-        self.tasks: dict[int, tuple[Any, Unit]] = {}  # tasks by unit; the loop keeps only weak references to tasks
+        # ended units that are not processed yet
+        self.over: list[tuple[Unit, BaseException | None, Any]] = []
+        # tasks by unit; the loop keeps only weak references to tasks
+        self.tasks: dict[int, tuple[Any, Unit]] = {}
         self.threads: Threads | None = None
-        self.awaited: set[int] = set()  # the first jobs of runs whose plain function returned an awaitable
+        # the first jobs of runs whose plain function returned an awaitable
+        self.awaited: set[int] = set()
         self.call: Callable[[Any], Awaitable[Any]] = handler.function
         name = f"headrace-{handler.queue}"
-        # Without a task factory of the user, we do the same as create_task(), but without its frames and a name.
+        # Without a task factory of the user, we do the same as create_task(), but without its
+        # frames and a name.
         self.task: Callable[[Any], Any] = (
-            (lambda run: asyncio.Task(run, loop=loop, name=name, context=contexts.fresh(), **AT_ONCE))
+            (
+                lambda run: asyncio.Task(
+                    run, loop=loop, name=name, context=contexts.fresh(), **AT_ONCE
+                )
+            )
             if loop.get_task_factory() is None
             else (lambda run: contexts.fresh().run(loop.create_task, run, name=name))
         )
@@ -180,7 +207,9 @@ class _Slots:
             self.threads = Threads(self.function, name, loop, contexts)
             self.call = partial(_routed, handler)
             threaded = {kind for kind, one in handler.kinds.items() if not is_async(one.function)}
-            self.plain = lambda job: next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
+            self.plain = lambda job: (
+                next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
+            )
         elif not is_async(handler.function):
             self.threads = Threads(self.function, name, loop, contexts)
         elif handler.deadline is not None:
@@ -194,7 +223,11 @@ class _Slots:
 
         Then its handler is a plain function that has returned no awaitable.
         """
-        return self.threads is not None and self.plain(unit[0].job) and id(unit[0].job) not in self.awaited
+        return (
+            self.threads is not None
+            and self.plain(unit[0].job)
+            and id(unit[0].job) not in self.awaited
+        )
 
     async def _in_thread(self, argument: Any) -> Any:
         """Call a plain function within its middleware, in a thread, with the context of the calling
@@ -237,7 +270,10 @@ def _by_signal(error: KeyboardInterrupt) -> bool:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return True
     codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(code.co_name == "_on_sigint" and code.co_filename == asyncio.runners.__file__ for code in codes)
+    return any(
+        code.co_name == "_on_sigint" and code.co_filename == asyncio.runners.__file__
+        for code in codes
+    )
 
 
 async def _answered(error: BaseException | None, result: Any, _argument: object) -> Any:
@@ -248,7 +284,9 @@ async def _answered(error: BaseException | None, result: Any, _argument: object)
 
 async def _routed(handler: HandlerSettings, job: Job) -> Any:
     one = handler.takes(job) or handler
-    return await (one.function(job) if one.deadline is None else _timed(one.function, one.deadline, job))
+    return await (
+        one.function(job) if one.deadline is None else _timed(one.function, one.deadline, job)
+    )
 
 
 async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, argument: Any) -> Any:
@@ -279,15 +317,22 @@ async def call_stops(hooks: list[Hook], error: BaseException | None = None) -> B
 class Engine(BaseEngine):
     fetchers = 2  # while one waits for the server, the other processes an answer
 
-    def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         limit = lifecycle.settings.max_outage
         connect = partial(executor_of, address.target, address.client, limit, attend=address.attend)
         work = connect()
         pulse = connect(outage=work.outage)  # a heartbeat waits for no other call
-        # The connections of blocked reads are known, and closed one by one. No other call uses them.
-        self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
+        # The connections of blocked reads are known, and closed one by one. No other call uses
+        # them.
+        self.executors: dict[Channel, AsyncExecutor] = {
+            "work": work,
+            "pulse": pulse,
+            "blocking": work,
+        }
         super().__init__(lifecycle, self.executors, address, trace_parent, stops)
         self.stopping = asyncio.Event()
         self._subscriptions: dict[tuple[str, ...], AsyncSubscription] = {}  # by channels
@@ -300,22 +345,34 @@ class Engine(BaseEngine):
 
     def _seat(self, consumer: Consumer) -> None:
         of = self._slots.get(id(first_of(consumer)))
-        made = _Slots(consumer, self._loop, self.telemetry(consumer), of, self.contexts, self.takers[id(consumer)])
-        self._slots = {**self._slots, id(consumer): made}  # a new dict, as another thread may iterate over it
+        made = _Slots(
+            consumer,
+            self._loop,
+            self.telemetry(consumer),
+            of,
+            self.contexts,
+            self.takers[id(consumer)],
+        )
+        # a new dict, as another thread may iterate over it
+        self._slots = {**self._slots, id(consumer): made}
         if of is not None:
             of.sharing.append(made)
 
     def _launch(self, roles: Sequence[asyncio.Future[None]]) -> None:
         """Do nothing, as these tasks run already."""
 
-    def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> asyncio.Future[None]:
+    def _role(
+        self, name: str, role: Role, owner: RoleOwner, channel: Channel
+    ) -> asyncio.Future[None]:
         if channel == "pulse":
             driver_in_pulse = PulseDriver(self, name, owner, channel, self.pulse.event())
             return self.pulse.run(driver_in_pulse.run(role), f"headrace-{name}")
         driver = RoleDriver(self, name, owner, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
-    async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None) -> list[Any]:
+    async def send(
+        self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None
+    ) -> list[Any]:
         """Send operations in one round trip, until they are answered."""
         trip = RoundTrip(self, ops)
         while trip.replies is None:
@@ -340,7 +397,8 @@ class Engine(BaseEngine):
         return units, slots.of.running > 0
 
     def abort(self, held: Sequence[HeldJob]) -> None:
-        """Cancel the tasks whose jobs are all lost. Threads cannot be stopped, and only see that the job is lost."""
+        """Cancel the tasks whose jobs are all lost. Threads cannot be stopped, and only see that
+        the job is lost."""
         if not held:  # usual for most queues when a worker with many queues stops
             return
         for one in held:
@@ -369,7 +427,8 @@ class Engine(BaseEngine):
         batch = slots.consumer.handler.batch
         while slots.backlog and slots.of.running < limit:
             unit = slots.backlog.popleft()
-            jobs = consumer.begin(unit, time.monotonic())  # handlers that started before may have taken long
+            # handlers that started before may have taken long
+            jobs = consumer.begin(unit, time.monotonic())
             if not jobs:
                 self.wake(slots.consumer)
                 continue
@@ -379,7 +438,8 @@ class Engine(BaseEngine):
                 object.__setattr__(argument, "_steps", slots.taker)
             if slots.threads is None or not slots.plain(argument):
                 run: Any = slots.task(self._run(slots, unit, argument, slots.call))
-            elif slots.around or slots.telemetry.on:  # a span also lasts until an awaitable has its result
+            # a span also lasts until an awaitable has its result
+            elif slots.around or slots.telemetry.on:
                 run = slots.task(self._run(slots, unit, argument, slots.threaded))
             else:
                 run = slots.threads.run(argument)
@@ -387,7 +447,9 @@ class Engine(BaseEngine):
             if not run.done():
                 slots.tasks[id(unit)] = run, unit
 
-    async def _run(self, slots: _Slots, unit: Unit, argument: Any, call: Callable[[Any], Awaitable[Any]]) -> None:
+    async def _run(
+        self, slots: _Slots, unit: Unit, argument: Any, call: Callable[[Any], Awaitable[Any]]
+    ) -> None:
         error: BaseException | None = None
         result: Any = None
         if id(unit) not in slots.tasks:  # the task started eagerly
@@ -402,7 +464,9 @@ class Engine(BaseEngine):
             error = await self._left(run, error)
         slots.tasks.pop(id(unit), None)
         # An `isinstance` check may run code of the exception's class.
-        interrupted = cast("KeyboardInterrupt", error) if issubclass(type(error), KeyboardInterrupt) else None
+        interrupted = (
+            cast("KeyboardInterrupt", error) if issubclass(type(error), KeyboardInterrupt) else None
+        )
         ends = interrupted if interrupted is not None and _by_signal(interrupted) else None
         if ends is not None:  # the job has not failed: the program ends, and the worker with it
             self.drain()
@@ -431,7 +495,9 @@ class Engine(BaseEngine):
             self._ended(slots, unit, error, result)
             return
         goes_on = self._run(slots, unit, argument, call)
-        task = context.run(self._loop.create_task, goes_on, name=f"headrace-{slots.consumer.handler.queue}")
+        task = context.run(
+            self._loop.create_task, goes_on, name=f"headrace-{slots.consumer.handler.queue}"
+        )
         if not task.done():
             slots.tasks[id(unit)] = task, unit
 
@@ -466,7 +532,9 @@ class Engine(BaseEngine):
         slots = self._slots[id(consumer)]
         if threading.get_ident() == self._thread or slots.threads is None or not slots.plain(job):
             return AsyncSteps(run, drive, self._loop)
-        return Steps(run, lambda call: asyncio.run_coroutine_threadsafe(drive(call), self._loop).result())
+        return Steps(
+            run, lambda call: asyncio.run_coroutine_threadsafe(drive(call), self._loop).result()
+        )
 
     async def _drive(self, run: Run, call: Call[Any]) -> Any:
         """Run a call of a handler's steps. Raises `RunLost` once the connections are closed."""
@@ -483,10 +551,13 @@ class Engine(BaseEngine):
 
     def subscription(self, channels: Sequence[str]) -> AsyncSubscription:
         found = self._subscriptions.get(key := tuple(channels))
-        return found or self._subscriptions.setdefault(key, AsyncSubscription(self.executors["work"]))
+        return found or self._subscriptions.setdefault(
+            key, AsyncSubscription(self.executors["work"])
+        )
 
     def _stop_waiting(self) -> None:
-        self.executors["blocking"].stop_waiting()  # only its reads: the connections of others stay open
+        # only its reads: the connections of others stay open
+        self.executors["blocking"].stop_waiting()
 
     def runs_this(self) -> bool:
         task = asyncio.current_task()
@@ -502,7 +573,9 @@ class Engine(BaseEngine):
         stop this work.
         """
         if not self.finished and (self._finishing is None or self._finishing.done()):
-            self._finishing = self.contexts.start.run(asyncio.create_task, self._end(), name="headrace-finish")
+            self._finishing = self.contexts.start.run(
+                asyncio.create_task, self._end(), name="headrace-finish"
+            )
         if self._finishing is not None:
             await asyncio.shield(self._finishing)
 
@@ -522,10 +595,14 @@ class Engine(BaseEngine):
         for task in tasks["listen"]:
             task.cancel()
         await self._await([*chain(*tasks.values())], deadline)
-        leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
+        leaving = [
+            self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()
+        ]
         await self._await(leaving, deadline)
         every = [(slots, *run) for slots in self._slots.values() for run in slots.tasks.values()]
-        halted: list[asyncio.Task[Any]] = [run for slots, run, unit in every if not slots.in_thread(unit)]
+        halted: list[asyncio.Task[Any]] = [
+            run for slots, run, unit in every if not slots.in_thread(unit)
+        ]
         if halted:  # do not wait for threads
             await asyncio.wait(halted, timeout=1)
         for slots in self._slots.values():
@@ -539,7 +616,9 @@ class Engine(BaseEngine):
         self.error = await call_stops(self._stops, self.error)
         self._stopped()
 
-    async def _await(self, tasks: Sequence[asyncio.Future[None]], deadline: ShutdownDeadline) -> None:
+    async def _await(
+        self, tasks: Sequence[asyncio.Future[None]], deadline: ShutdownDeadline
+    ) -> None:
         """Wait until the tasks have ended, or we give up the server. Cancelling the caller does not
         cancel them.
         """

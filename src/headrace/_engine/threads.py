@@ -30,7 +30,8 @@ from headrace._net.sync.subscription import Subscription
 from headrace._protocol.op import Op
 from headrace.errors import OutcomeUnknown
 
-GIVE_WAY_S = 3e-5  # seconds that a role sleeps after it starts a handler, whose thread needs the interpreter's lock
+# seconds that a role sleeps after it starts a handler, whose thread needs the interpreter's lock
+GIVE_WAY_S = 3e-5
 
 
 def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
@@ -52,7 +53,8 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # the lock of a worker: a forked child has none of its threads
+        # the lock of a worker: a forked child has none of its threads
+        self._lock = threading.Lock()
         self._lock.acquire()
 
     def set(self) -> None:
@@ -67,20 +69,27 @@ class Wakeup:
 
 
 class Engine(BaseEngine):
-    def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]
+    ) -> None:
         limit = lifecycle.settings.max_outage
         connect = partial(executor_of, address.target, address.client, limit, attend=address.attend)
         work = connect()
         blocking = connect(outage=work.outage)  # closed during blocked reads when we stop
         pulse = connect(outage=work.outage)  # a heartbeat waits for no other call
-        self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
+        self.executors: dict[Channel, Executor] = {
+            "work": work,
+            "pulse": pulse,
+            "blocking": blocking,
+        }
         super().__init__(lifecycle, self.executors, address, trace_parent, stops)
         self.stopping = _forks.event()
         self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # subscriptions by channels
         self._finish = _forks.lock()
         self._putting = _forks.lock()  # keeps the order of units of shards that share slots
         self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit | RoleDriver] | None]] = {}
-        self._begun: dict[int, set[int]] = {}  # by consumer: units that wait for a slot, or have a slot
+        # by consumer: units that wait for a slot, or have a slot
+        self._begun: dict[int, set[int]] = {}
         self._add(lifecycle.consumers)
         self._runners = [
             self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
@@ -109,15 +118,24 @@ class Engine(BaseEngine):
 
     def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> RoleDriver:
         driver = RoleDriver(self, name, owner, channel, role)
-        if name == "wait" and isinstance(owner, Consumer) and owner.shared is None and owner.handler.concurrency > 1:
+        if (
+            name == "wait"
+            and isinstance(owner, Consumer)
+            and owner.shared is None
+            and owner.handler.concurrency > 1
+        ):
             driver.delegates = True
             number = owner.handler.concurrency
-            driver.thread = self._thread(f"{owner.handler.queue}-{number}", self._handle, owner, driver)
+            driver.thread = self._thread(
+                f"{owner.handler.queue}-{number}", self._handle, owner, driver
+            )
         else:
             driver.thread = self._thread(name, driver.drive)
         return driver
 
-    def send(self, ops: Sequence[Op[Any]], executor: Executor, within: float | None = None) -> list[Any]:
+    def send(
+        self, ops: Sequence[Op[Any]], executor: Executor, within: float | None = None
+    ) -> list[Any]:
         """Send operations in one round trip, until they are answered or the worker has stopped."""
         trip = RoundTrip(self, ops)
         while trip.replies is None:
@@ -221,7 +239,8 @@ class Engine(BaseEngine):
                     error = self._left(run, error)
                 consumer.finished(unit, time.monotonic(), error, result)
             begun.discard(id(unit))
-            consumer.slot_freed()  # after the removal: a role sets `saturated` before it checks the slots
+            # after the removal: a role sets `saturated` before it checks the slots
+            consumer.slot_freed()
             self.wake(consumer)
             # These objects may be large.
             item = argument = error = result = None
@@ -256,7 +275,8 @@ class Engine(BaseEngine):
         return threading.current_thread() in (*self._runners, *roles)
 
     def finish(self) -> None:
-        """Wait until everything is settled or released, or the server does not answer. Then close."""
+        """Wait until everything is settled or released, or the server does not answer. Then
+        close."""
         with self._finish:
             if self.finished:
                 return
@@ -272,7 +292,10 @@ class Engine(BaseEngine):
             self._unsubscribe()
             # Again and again: redis-py reopens a connection that is closed just before a read.
             self._await([*chain(*self._running.values())], deadline, self._unsubscribe)
-            leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
+            leaving = [
+                self._role("leave", self.lifecycle.leave(part), None, "work")
+                for part in self._parts()
+            ]
             for role in leaving:
                 role.start()
             self._await(leaving, deadline)
@@ -282,7 +305,10 @@ class Engine(BaseEngine):
             self._stopped()
 
     def _await(
-        self, roles: Sequence[RoleDriver], deadline: ShutdownDeadline, prod: Callable[[], None] | None = None
+        self,
+        roles: Sequence[RoleDriver],
+        deadline: ShutdownDeadline,
+        prod: Callable[[], None] | None = None,
     ) -> None:
         """Wait until these roles have ended. If we give up the server first, all calls to it end,
         too.
@@ -303,9 +329,12 @@ class RoleDriver(BaseRoleDriver, Driver):
 
     _engine: Engine
     thread: threading.Thread  # the first thread
-    delegates = False  # whether the thread may handle a leased job while another thread drives the role
+    # whether the thread may handle a leased job while another thread drives the role
+    delegates = False
 
-    def __init__(self, engine: Engine, name: str, owner: RoleOwner, channel: Channel, role: Role) -> None:
+    def __init__(
+        self, engine: Engine, name: str, owner: RoleOwner, channel: Channel, role: Role
+    ) -> None:
         super().__init__(engine, name, owner, channel, Wakeup())
         self._role = role
         self.ended = _forks.event()

@@ -13,9 +13,10 @@ from typing import Any, TypeVar, cast
 from headrace._model.job import Cause, NewJob
 from headrace.errors import REASON_CHARACTERS
 
-ENTRY_FIELDS = ("data", "id", "attempt", "enq")  # fields of an entry that are not headers, in their order
-# Of a job that was retried: why, and its attempts in a queue with a history; in a history also the places of its
-# children. They are shown as no headers either.
+# fields of an entry that are not headers, in their order
+ENTRY_FIELDS = ("data", "id", "attempt", "enq")
+# Of a job that was retried: why, and its attempts in a queue with a history; in a history also the
+# places of its children. They are shown as no headers either.
 KEPT_FIELDS = ("headrace-reason", "headrace-traceback", "headrace-attempts", "headrace-children")
 LEVELS_AT_MOST = 10  # levels of a queue: a level is one digit wherever entries are named
 HEADERS_AT_MOST = 1000  # of one job: Lua's limit on unpack is near 8,000 values
@@ -23,7 +24,8 @@ Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it i
 FOREVER_S = 10 * 365 * 86400.0  # seconds: longer than any duration we accept
 LAST_MOMENT_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 JOBS_PER_S_AT_MOST = 10_000_000  # of a rate limit: a faster one would refill its tokens in no time
-VALUE_BYTES = 512 << 20  # bytes: the default of proto-max-bulk-len, and half of what a client may have in flight
+# bytes: the default of proto-max-bulk-len, and half of what a client may have in flight
+VALUE_BYTES = 512 << 20
 INTEGER_AT_MOST = 2**53 - 1  # Lua counts exactly as far as this
 
 
@@ -47,15 +49,24 @@ def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) 
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be seconds or a timedelta, not {type(value).__name__}")
-    number = float(value) if abs(value) <= FOREVER_S else math.inf  # an int may be too large for a float
-    if not math.isfinite(number) or number < least or number > FOREVER_S or (not zero and number == 0):
+    # an int may be too large for a float
+    number = float(value) if abs(value) <= FOREVER_S else math.inf
+    if (
+        not math.isfinite(number)
+        or number < least
+        or number > FOREVER_S
+        or (not zero and number == 0)
+    ):
         least_text = f"more than {least:g}" if not zero else f"at least {least:g}"
-        raise ValueError(f"{name}={_shown(value)}: give {least_text} and at most {FOREVER_S:g} seconds")
+        raise ValueError(
+            f"{name}={_shown(value)}: give {least_text} and at most {FOREVER_S:g} seconds"
+        )
     return number
 
 
 def patience(timeout: object) -> float:
-    """Return the seconds for which a call waits. Without a *timeout* it waits for ever, and with 0 not at all."""
+    """Return the seconds for which a call waits. Without a *timeout* it waits for ever, and with 0
+    not at all."""
     return FOREVER_S if timeout is None else seconds("timeout", timeout)
 
 
@@ -72,12 +83,16 @@ def _shown(value: object) -> str:
 
 
 def millis(number: float) -> int:
-    """Convert seconds to milliseconds, rounded up. No positive time becomes 0, which often means for ever."""
+    """Convert seconds to milliseconds, rounded up. No positive time becomes 0, which often means
+    for ever."""
     return math.ceil(number * 1000)
 
 
-def count(name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MOST, hint: str = "") -> int:
-    """Return *value* if it is an int from *least* to *most*. Raises `TypeError` or `ValueError` naming *name*."""
+def count(
+    name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MOST, hint: str = ""
+) -> int:
+    """Return *value* if it is an int from *least* to *most*. Raises `TypeError` or `ValueError`
+    naming *name*."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if not least <= value <= most:
@@ -88,12 +103,18 @@ def count(name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MO
 def listed(jobs: Any) -> Sequence[Any]:
     """Return the jobs of a batch. Raises `TypeError` for anything but an iterable of jobs."""
     batch: Any = jobs
-    if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
-        raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(batch).__name__}")
+    if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(
+        jobs, Iterable
+    ):
+        raise TypeError(
+            f"jobs must be an iterable of payloads or NewJob objects, not {type(batch).__name__}"
+        )
     return batch if isinstance(jobs, (list, tuple)) else [*batch]
 
 
-def limit_batch(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:
+def limit_batch(
+    what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str
+) -> None:
     """Refuse more *jobs*, given by their fields, than one script may add. The bounds are *most*
     jobs and, except for a single job, *size* bytes.
     """
@@ -106,10 +127,13 @@ def limit_batch(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: in
 
 
 def check_size(what: str, values: Sequence[str | bytes | int]) -> None:
-    """Refuse more bytes than a server accepts in one command. It would close the connection at each attempt."""
+    """Refuse more bytes than a server accepts in one command. It would close the connection at each
+    attempt."""
     texts = [value for value in values if not isinstance(value, int)]
     if 4 * sum(map(len, texts)) > VALUE_BYTES:  # it may be: no character has more bytes in UTF-8
-        total = sum(len(value.encode()) if isinstance(value, str) else len(value) for value in texts)
+        total = sum(
+            len(value.encode()) if isinstance(value, str) else len(value) for value in texts
+        )
         if total > VALUE_BYTES:
             raise ValueError(
                 f"{what}: {total:,} bytes; a server takes {VALUE_BYTES:,} at most: store large values elsewhere, "
@@ -119,7 +143,13 @@ def check_size(what: str, values: Sequence[str | bytes | int]) -> None:
 
 def level(value: object, priorities: int) -> int:
     """Return a job's priority level, checked against the number of levels of its queue."""
-    return count("priority", value, least=0, most=priorities - 1, hint="; a queue has more levels with priorities=…")
+    return count(
+        "priority",
+        value,
+        least=0,
+        most=priorities - 1,
+        hint="; a queue has more levels with priorities=…",
+    )
 
 
 def delay(value: object) -> str:
@@ -130,7 +160,9 @@ def delay(value: object) -> str:
         return ""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise ValueError("delay: give a datetime with a time zone; a naive one means a different moment everywhere")
+            raise ValueError(
+                "delay: give a datetime with a time zone; a naive one means a different moment everywhere"
+            )
         return f"@{millis(max(0.0, value.timestamp()))}"
     after = millis(seconds("delay", value))
     return f"+{after}" if after else ""
@@ -138,7 +170,8 @@ def delay(value: object) -> str:
 
 def reason(value: object) -> str:
     """Check the reason for a retry or a death, and cut it to the length that is kept."""
-    kept = str.__getitem__(text("reason", value), slice(REASON_CHARACTERS))  # a subclass may do anything
+    # a subclass may do anything
+    kept = str.__getitem__(text("reason", value), slice(REASON_CHARACTERS))
     return kept.encode("utf-8", "backslashreplace").decode()[:REASON_CHARACTERS]
 
 
@@ -147,7 +180,9 @@ def cause(value: object) -> str | bytes:
     if not isinstance(value, Cause):
         return reason(value)
     traceback = reason(value.traceback).encode()
-    return reason(value.reason).encode() + b"\xff" + traceback if traceback else reason(value.reason)
+    return (
+        reason(value.reason).encode() + b"\xff" + traceback if traceback else reason(value.reason)
+    )
 
 
 def attempt(value: object, began: str) -> bytes:
@@ -160,7 +195,8 @@ def attempt(value: object, began: str) -> bytes:
 
 
 def headers(value: object) -> list[str]:
-    """Flatten headers to a list of names and values. Raises `TypeError` or `ValueError` unless both are text."""
+    """Flatten headers to a list of names and values. Raises `TypeError` or `ValueError` unless both
+    are text."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
@@ -173,7 +209,9 @@ def headers(value: object) -> list[str]:
         if not isinstance(name, str) or not isinstance(content, str):
             raise TypeError(f"headers must map str to str; {name!r}: {content!r} does not")
         if not name or name in ENTRY_FIELDS:
-            raise ValueError(f"header name {name!r}: {', '.join(sorted(ENTRY_FIELDS))} and '' are taken")
+            raise ValueError(
+                f"header name {name!r}: {', '.join(sorted(ENTRY_FIELDS))} and '' are taken"
+            )
         try:
             f"{name}{content}".encode()
         except UnicodeEncodeError:
@@ -183,8 +221,8 @@ def headers(value: object) -> list[str]:
 
 
 def trace_headers(headers: Mapping[str, str] | None, context: Context) -> Sequence[str]:
-    """Return the headers that *context* adds to a job's *headers*. There are none if the caller set trace headers
-    already.
+    """Return the headers that *context* adds to a job's *headers*. There are none if the caller set
+    trace headers already.
     """
     flat = context()
     return () if headers and not headers.keys().isdisjoint(flat[::2]) else flat
@@ -192,11 +230,13 @@ def trace_headers(headers: Mapping[str, str] | None, context: Context) -> Sequen
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C")
-MEANT = {"countdown": "delay", "eta": "delay", "task_id": "id", "job_id": "id"}  # names that other libraries have
+# names that other libraries have
+MEANT = {"countdown": "delay", "eta": "delay", "task_id": "id", "job_id": "id"}
 
 
 def refuse_unknown(caller: Callable[..., Any], unknown: Iterable[str]) -> None:
-    """Raise `TypeError` if there are names that *caller* does not take, and say which of its arguments is like one."""
+    """Raise `TypeError` if there are names that *caller* does not take, and say which of its
+    arguments is like one."""
     for name in sorted(unknown):
         known = [*inspect.signature(caller).parameters]
         close = get_close_matches(MEANT.get(name, name), known, 1)
@@ -207,9 +247,9 @@ def refuse_unknown(caller: Callable[..., Any], unknown: Iterable[str]) -> None:
 def names_meant(kind: type[C]) -> type[C]:
     """Let a class, and its public functions, say which argument was meant by an unknown keyword.
 
-    A call takes about 1 µs more, so this is for classes that are used rarely. `lease` and `NewJob` are left as they
-    are, because a wrapper costs each call, `**unknown` is worse for type checkers, and Python 3.13 says it of any
-    function.
+    A call takes about 1 µs more, so this is for classes that are used rarely. `lease` and `NewJob`
+    are left as they are, because a wrapper costs each call, `**unknown` is worse for type checkers,
+    and Python 3.13 says it of any function.
     """
     for name, function in list(vars(kind).items()):
         if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
@@ -218,7 +258,8 @@ def names_meant(kind: type[C]) -> type[C]:
 
 
 def _explained(function: Callable[..., Any], caller: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function, so that the error for an unknown keyword names *caller* and one of its arguments."""
+    """Wrap a function, so that the error for an unknown keyword names *caller* and one of its
+    arguments."""
 
     def explain(given: Mapping[str, Any]) -> None:
         refuse_unknown(caller, given.keys() - inspect.signature(caller).parameters)

@@ -1,5 +1,5 @@
-"""Payload codecs. Here are the protocol and the default, raw bytes. The codecs of the extras are in `_codecs`. No codec
-uses pickle.
+"""Payload codecs. Here are the protocol and the default, raw bytes. The codecs of the extras are in
+`_codecs`. No codec uses pickle.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ class Codec(Protocol[A]):
 
 
 def chosen(codec: Codec[Any] | None) -> Codec[Any]:
-    """Return *codec*, or the default for `None`. Raises `TypeError` for an object that is no codec."""
+    """Return *codec*, or the default for `None`. Raises `TypeError` for an object that is no
+    codec."""
     if codec is None:
         return BytesCodec()
-    if isinstance(codec, type) or not all(callable(getattr(codec, verb, None)) for verb in ("encode", "decode")):
-        raise TypeError(f"codec must be an object with encode() and decode(), such as JSONCodec(), not {codec!r:.100}")
+    if isinstance(codec, type) or not all(
+        callable(getattr(codec, verb, None)) for verb in ("encode", "decode")
+    ):
+        raise TypeError(
+            f"codec must be an object with encode() and decode(), such as JSONCodec(), not {codec!r:.100}"
+        )
     return codec
 
 
@@ -51,7 +56,8 @@ def chosen(codec: Codec[Any] | None) -> Codec[Any]:
 
 
 def untyped(codec: Any) -> Any:
-    """Return the codec of the same format for values of any type. It is *codec* itself if it has no other."""
+    """Return the codec of the same format for values of any type. It is *codec* itself if it has no
+    other."""
     return getattr(codec, "untyped", codec)
 
 
@@ -62,7 +68,8 @@ def from_text(codec: Any, text: str) -> Any:
 
 
 def inline(codec: Any) -> Any:
-    """Return the codec for payloads that stay in the queue, as many jobs of a schedule share them."""
+    """Return the codec for payloads that stay in the queue, as many jobs of a schedule share
+    them."""
     return getattr(codec, "inline", codec)
 
 
@@ -72,7 +79,8 @@ def bound(codec: Any, queue: str, namespace: str) -> Any:
 
 
 def of_job(codec: Any, id: str | None) -> Any:
-    """Return *codec* for the payload of the job *id*. It is *codec* itself if it binds none, or the job has no id."""
+    """Return *codec* for the payload of the job *id*. It is *codec* itself if it binds none, or the
+    job has no id."""
     return codec if id is None or not binds(codec) else codec.of(id)
 
 
@@ -89,7 +97,8 @@ class Keeper(Protocol):
     """A codec that keeps payloads elsewhere, until their jobs are done."""
 
     def ticket(self, data: bytes) -> str | None:
-        """Return the name under which a payload is kept. It is `None` for one that is in *data* itself."""
+        """Return the name under which a payload is kept. It is `None` for one that is in *data*
+        itself."""
         ...
 
     def discard(self, ticket: str) -> None:
@@ -113,8 +122,8 @@ class BytesCodec:
     """The default codec. Bytes pass untouched, and a `str` is encoded as UTF-8."""
 
     def encode(self, payload: Any) -> bytes:
-        """Return *payload* as bytes. Raises `TypeError` unless it is bytes-like or `str`, `CodecError` for a lone
-        surrogate.
+        """Return *payload* as bytes. Raises `TypeError` unless it is bytes-like or `str`,
+        `CodecError` for a lone surrogate.
         """
         if type(payload) is bytes:
             return payload
@@ -142,7 +151,8 @@ NO_RESULTS = (type(None), Verdict, Next, FanOut)  # types that end a job, but ar
 
 
 def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int) -> None:
-    """Warn if *codec* can't encode the annotated result of *function*, as its jobs would have no results."""
+    """Warn if *codec* can't encode the annotated result of *function*, as its jobs would have no
+    results."""
     holds: Any = getattr(untyped(codec), "holds", None)
     if not callable(holds):
         return
@@ -163,7 +173,8 @@ def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int)
 
 
 def returned(function: Callable[..., Any]) -> list[Any]:
-    """List the classes of results that a handler is annotated to return, as far as they can be found out."""
+    """List the classes of results that a handler is annotated to return, as far as they can be
+    found out."""
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(function, "__annotations__"):
@@ -187,5 +198,9 @@ def _members(kind: Any) -> Iterator[Any]:
         yield from _members(kind.__supertype__)
     else:
         plain = kind if origin is None else origin
-        if isinstance(plain, type) and plain not in (object, type, Any) and not issubclass(plain, NO_RESULTS):
+        if (
+            isinstance(plain, type)
+            and plain not in (object, type, Any)
+            and not issubclass(plain, NO_RESULTS)
+        ):
             yield plain

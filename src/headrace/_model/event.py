@@ -23,7 +23,8 @@ KINDS = (
     "redriven",
     "progress",
 )
-ENDS = ("completed", "dead", "cancelled", "deleted")  # after these a job has its result, or won't have one
+# after these a job has its result, or won't have one
+ENDS = ("completed", "dead", "cancelled", "deleted")
 
 
 @frozen

@@ -72,7 +72,9 @@ class Results(Mapping[str, Any]):
         try:
             return self._decode(data)
         except Exception as error:
-            raise CodecError(f"the result of {name!r} does not decode: {describe_error(error)}") from error
+            raise CodecError(
+                f"the result of {name!r} does not decode: {describe_error(error)}"
+            ) from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._data)
@@ -108,7 +110,14 @@ class FlowJob(Job[Any]):
         return cls(*known, state.attributes, state.results, state.children, state.failed)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known = (self.id, self.payload, self.queue, dict(self.headers), self.attempt, self.enqueued_at)
+        known = (
+            self.id,
+            self.payload,
+            self.queue,
+            dict(self.headers),
+            self.attempt,
+            self.enqueued_at,
+        )
         more = (dict(self.attributes), dict(self.results), dict(self.children), self.failed)
         return FlowJob, (*known, *more)
 
@@ -177,7 +186,8 @@ class RunsPage:
 
 
 def has_job(state: str) -> bool:
-    """Tell whether a queue has the job of a run or child in this state, '' before it comes. They are in no history."""
+    """Tell whether a queue has the job of a run or child in this state, '' before it comes. They
+    are in no history."""
     return state not in ("", "completed", "cancelled")
 
 
@@ -234,13 +244,19 @@ class RunView(FlowState):
 
     @classmethod
     def of(
-        cls, state: FlowState, began: float | None, ends: Mapping[str, float], parts: Sequence[ChildView]
+        cls,
+        state: FlowState,
+        began: float | None,
+        ends: Mapping[str, float],
+        parts: Sequence[ChildView],
     ) -> RunView:
         """Join a state with the times at which its job `began`, and left stages."""
         goes_on = state.state in ("running", "blocked")
         passed: dict[str, float | None] = {}
         if "/" not in state.id:  # it left them before this version wrote when
-            passed = {stage: None for stage in state.results if stage not in ends and stage != state.stage}
+            passed = {
+                stage: None for stage in state.results if stage not in ends and stage != state.stage
+            }
         since = None if passed else began
         for stage, at in sorted(ends.items(), key=lambda end: (end[1], end[0] == state.stage)):
             if stage != state.stage or not goes_on:

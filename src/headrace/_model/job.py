@@ -42,7 +42,8 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def shortened(payload: object) -> str:
-    """Show a payload or another large value in about `SHOWN_CHARACTERS` at most, with its size if it is cut."""
+    """Show a payload or another large value in about `SHOWN_CHARACTERS` at most, with its size if
+    it is cut."""
     if isinstance(payload, (str, bytes, bytearray)) and len(payload) > SHOWN_CHARACTERS:
         unit = "characters" if isinstance(payload, str) else "bytes"
         return f"{payload[: SHOWN_CHARACTERS // 2]!r}… ({len(payload):,} {unit})"
@@ -110,7 +111,11 @@ class Postponed(str):
 
     @classmethod
     def of(cls, asked: RetryLater) -> Postponed:
-        made = cls(f"payload does not decode yet: {asked.reason or describe_error(asked)}"[:REASON_CHARACTERS])
+        made = cls(
+            f"payload does not decode yet: {asked.reason or describe_error(asked)}"[
+                :REASON_CHARACTERS
+            ]
+        )
         made.delay = asked.delay
         return made
 
@@ -147,7 +152,8 @@ class Lost:
 
 @define(eq=False)
 class _Open(Generic[T_co]):
-    """A job under construction. Each delivery makes one, and it takes three times as long to fill a frozen class."""
+    """A job under construction. Each delivery makes one, and it takes three times as long to fill a
+    frozen class."""
 
     id: str
     payload: T_co = field(repr=shortened)
@@ -156,15 +162,17 @@ class _Open(Generic[T_co]):
     attempt: int = 1
     enqueued_at: float = 0.0
     _lost: bool = field(default=False, init=False, repr=False)
-    _steps: Any = field(default=None, init=False, repr=False)  # takes its steps, or makes the object that does
+    # takes its steps, or makes the object that does
+    _steps: Any = field(default=None, init=False, repr=False)
 
 
 @frozen(eq=False)  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
 class Job(_Open[T_co]):
     """One unit of work for a handler, a `Job[T]` with a payload of `bytes` by default.
 
-    `payload` is the value that the queue's codec decoded. `attempt` is 1 the first time and counts deliveries less
-    releases. `enqueued_at` is the server's time of the first enqueue, in seconds since the epoch.
+    `payload` is the value that the queue's codec decoded. `attempt` is 1 the first time and counts
+    deliveries less releases. `enqueued_at` is the server's time of the first enqueue, in seconds
+    since the epoch.
     """
 
     @property
@@ -205,7 +213,13 @@ class Job(_Open[T_co]):
 
     @overload
     def step(
-        self, name: str, function: Callable[..., Awaitable[R]], /, *args: Any, once: bool, **kwargs: Any
+        self,
+        name: str,
+        function: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
+        once: bool,
+        **kwargs: Any,
     ) -> Awaitable[R]: ...
     @overload
     def step(  # type: ignore[overload-overlap]  # `once` is no argument of the function
@@ -216,8 +230,18 @@ class Job(_Open[T_co]):
         self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[R]: ...
     @overload
-    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    def step(self, name: str, function: Callable[..., Any], /, *args: Any, once: Any = False, **kwargs: Any) -> Any:
+    def step(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        once: Any = False,
+        **kwargs: Any,
+    ) -> Any:
         """Run `function(*args, **kwargs)` once in the job's life, and return its value. An async
         handler must `await` it.
 
@@ -235,7 +259,9 @@ class Job(_Open[T_co]):
         """
         return self._taker().step(name, function, args, kwargs, once=once)
 
-    def sleep(self, name: str, duration: float | timedelta | datetime, *, release_key: bool = False) -> Any:
+    def sleep(
+        self, name: str, duration: float | timedelta | datetime, *, release_key: bool = False
+    ) -> Any:
         """End this delivery, and begin the next one when the time has come. The call then
         returns at once. An async handler must `await` it. Steps beside it are recorded first.
 
@@ -249,16 +275,21 @@ class Job(_Open[T_co]):
         return self._taker().sleep(name, duration, release_key=release_key)
 
     def wait_for(
-        self, name: str, timeout: float | timedelta | datetime | None = None, *, release_key: bool = False
+        self,
+        name: str,
+        timeout: float | timedelta | datetime | None = None,
+        *,
+        release_key: bool = False,
     ) -> Any:
         """Return the data of the signal *name*, which `queue.signal` sends. An async handler
         must `await` it.
 
-        If the signal has not come, the call ends the delivery as `sleep` does, until the signal comes or *timeout* has
-        passed. With `None` there is no limit, and with 0 the call looks once. After the timeout it raises
-        `TimeoutError`, now and in each later delivery. If several waits and sleeps stand side by side, the first that
-        is over begins the next delivery. Meanwhile the job is `blocked`. Raises `CodecError` if the data does not
-        decode, and otherwise the errors of `step`. wait.lua and suspend.lua, 20 µs each.
+        If the signal has not come, the call ends the delivery as `sleep` does, until the signal
+        comes or *timeout* has passed. With `None` there is no limit, and with 0 the call looks
+        once. After the timeout it raises `TimeoutError`, now and in each later delivery. If several
+        waits and sleeps stand side by side, the first that is over begins the next delivery.
+        Meanwhile the job is `blocked`. Raises `CodecError` if the data does not decode, and
+        otherwise the errors of `step`. wait.lua and suspend.lua, 20 µs each.
         """
         return self._taker().wait_for(name, timeout, release_key=release_key)
 
@@ -266,8 +297,9 @@ class Job(_Open[T_co]):
         """Record the progress of the job as *fraction*, from 0 to 1, and up to 200 characters of
         *text*. `find`, events and pages show it.
 
-        Notes are sent once a second at most, the latest one, and at the end of a handler or lease (progress.lua). The
-        call is never awaited, and never raises an error of the server's. Raises `TypeError` or `ValueError`.
+        Notes are sent once a second at most, the latest one, and at the end of a handler or lease
+        (progress.lua). The call is never awaited, and never raises an error of the server's. Raises
+        `TypeError` or `ValueError`.
         """
         self._taker().progress(fraction, text)
 
@@ -283,8 +315,16 @@ class Job(_Open[T_co]):
             object.__setattr__(self, "_steps", steps)
         return steps
 
-    def __reduce__(self) -> tuple[Any, ...]:  # to another process: its headers may be a proxy, which does not pickle
-        return Job, (self.id, self.payload, self.queue, dict(self.headers), self.attempt, self.enqueued_at)
+    # to another process: its headers may be a proxy, which does not pickle
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Job, (
+            self.id,
+            self.payload,
+            self.queue,
+            dict(self.headers),
+            self.attempt,
+            self.enqueued_at,
+        )
 
 
 def with_steps(job: Job[T], make: Callable[[Job[Any]], Any]) -> Job[T]:
@@ -335,8 +375,8 @@ class NewJob(Generic[T_co]):
 
 @frozen
 class NewTaskJob(NewJob[bytes]):
-    """A job of a task, with the codec of its queue, which also encodes it as a follow-up in another queue, and with the
-    function that decodes its result.
+    """A job of a task, with the codec of its queue, which also encodes it as a follow-up in another
+    queue, and with the function that decodes its result.
     """
 
     codec: Any = field(default=None, repr=False)
@@ -349,7 +389,8 @@ def is_new(job: object) -> TypeGuard[NewJob[Any]]:
 
 @frozen
 class Cause:
-    """The reason of a retry or a death, with the traceback to keep with it, and the path of the *error*'s class."""
+    """The reason of a retry or a death, with the traceback to keep with it, and the path of the
+    *error*'s class."""
 
     reason: str = field(repr=shortened)
     traceback: str = field(default="", repr=False)

@@ -29,11 +29,18 @@ def reason_key(reason: str, kind: str = "") -> str:
 
 
 def cause_first(reason: str) -> str:
-    """Put the cause in front of the words that many reasons begin with, for lists, which cut their texts."""
+    """Put the cause in front of the words that many reasons begin with, for lists, which cut their
+    texts."""
     head, _, before = reason.partition("; before that: ")
     if head.startswith(SPENT):
-        return f"{cause_first(before)}; {head}" if before else f"{head.removeprefix(SPENT)}: {SPENT[:-2]}"
-    unhandled = re.fullmatch("no handler for jobs of kind (.+?)(: this worker knows .*)?", reason, re.DOTALL)
+        return (
+            f"{cause_first(before)}; {head}"
+            if before
+            else f"{head.removeprefix(SPENT)}: {SPENT[:-2]}"
+        )
+    unhandled = re.fullmatch(
+        "no handler for jobs of kind (.+?)(: this worker knows .*)?", reason, re.DOTALL
+    )
     return f"kind {unhandled[1]} has no handler{unhandled[2] or ''}" if unhandled else reason
 
 
@@ -83,4 +90,6 @@ class DeadPage:
 
     def only(self, key: str, jobs: tuple[JobView, ...]) -> DeadPage:
         """Return the page of one group, with its letters."""
-        return evolve(self, groups=tuple(group for group in self.groups if group.key == key), jobs=jobs)
+        return evolve(
+            self, groups=tuple(group for group in self.groups if group.key == key), jobs=jobs
+        )

@@ -66,7 +66,9 @@ class Rate:
         flag("per_shard", self.per_shard)
         count("limit", self.limit, most=JOBS_PER_S_AT_MOST * 100)
         if self.step < 1000 / JOBS_PER_S_AT_MOST:
-            raise ValueError(f"limit={self.limit} in {self.per:g} s: give at most {JOBS_PER_S_AT_MOST:,} jobs a second")
+            raise ValueError(
+                f"limit={self.limit} in {self.per:g} s: give at most {JOBS_PER_S_AT_MOST:,} jobs a second"
+            )
         if self.burst is not None:
             count("burst", self.burst, most=JOBS_PER_S_AT_MOST * 100)
         if self.key is not None:
@@ -101,21 +103,24 @@ def declared_rates(text: str) -> Iterator[tuple[int, float, str | None, int | No
 
 
 def bucket(rate: Rate, share: float) -> tuple[float, int]:
-    """Return the milliseconds that a token takes, and the most tokens, for a shard with this *share* of all keys."""
+    """Return the milliseconds that a token takes, and the most tokens, for a shard with this
+    *share* of all keys."""
     if not rate.per_shard:
         return rate.step, rate.tokens
     return divided(rate.step, rate.tokens, share)
 
 
 def divided(step: float, tokens: int, share: float) -> tuple[float, int]:
-    """Divide a bucket for a shard with this *share* of all keys. Return its milliseconds for a token, and the most
-    tokens.
+    """Divide a bucket for a shard with this *share* of all keys. Return its milliseconds for a
+    token, and the most tokens.
     """
-    return step / share, max(1, ceil(tokens * share - 1e-6))  # shards of equal size differ by one key
+    # shards of equal size differ by one key
+    return step / share, max(1, ceil(tokens * share - 1e-6))
 
 
 def room(most: int, share: float) -> int:
-    """Return how many of *most* waiting jobs a shard may have that owns this *share* of all keys."""
+    """Return how many of *most* waiting jobs a shard may have that owns this *share* of all
+    keys."""
     return -(-most // round(1 / share))  # shards of equal size differ by one key
 
 
@@ -205,13 +210,19 @@ def _on(value: On | None) -> On:
         if issubclass(kind, Verdict):
             raise ConfigurationError(f"on: {kind.__name__} says itself how its job ends")
         if kind is BaseException:
-            raise ConfigurationError("on: BaseException is every end of a handler: give Exception, or narrower classes")
+            raise ConfigurationError(
+                "on: BaseException is every end of a handler: give Exception, or narrower classes"
+            )
         if isinstance(rule, RetryLater):
             delay(rule.delay)
         elif isinstance(rule, type) and rule not in (DeadLetter, Release, Complete):
-            raise ConfigurationError(f"on: {rule.__name__}: give DeadLetter, Release, Complete, or RetryLater(seconds)")
+            raise ConfigurationError(
+                f"on: {rule.__name__}: give DeadLetter, Release, Complete, or RetryLater(seconds)"
+            )
         elif not isinstance(rule, Verdict) and not callable(rule):
-            raise TypeError(f"on: {rule!r} is no verdict, and no function that makes one of an exception")
+            raise TypeError(
+                f"on: {rule!r} is no verdict, and no function that makes one of an exception"
+            )
     return dict(value)
 
 
@@ -286,7 +297,8 @@ def unconditional(job: NewJob[Any]) -> NewJob[Any]:
 
 
 def staying(claims: Sequence[Claim]) -> Iterator[str]:
-    """Return the *claims* whose ids stay taken after completion, in the form that the script takes."""
+    """Return the *claims* whose ids stay taken after completion, in the form that the script
+    takes."""
     for number, claim in enumerate(claims, 1):
         ms = claim.job.headers.get(UNIQUE, "") if claim.named else ""
         if re.fullmatch("[1-9][0-9]{0,12}", ms):  # a foreign producer may write anything
@@ -297,7 +309,8 @@ def conditions(job: NewJob[Any], unique_for: float | None) -> dict[str, int]:
     """Check the conditions of a job, and return them in ms for the script. *unique_for* is the
     queue's.
 
-    Raises `ValueError` for conditions that need an id, `TypeError` for a value that is no condition.
+    Raises `ValueError` for conditions that need an id, `TypeError` for a value that is no
+    condition.
     """
     terms: dict[str, int] = {}
     if job.unique_for is not None:
@@ -305,13 +318,17 @@ def conditions(job: NewJob[Any], unique_for: float | None) -> dict[str, int]:
     if job.if_exists is not None:
         if not isinstance(job.if_exists, IfExists):
             given = f"{job.if_exists!r:.100}"
-            raise TypeError(f"if_exists={given}: give Debounce(seconds), Throttle(seconds) or Replace()")
+            raise TypeError(
+                f"if_exists={given}: give Debounce(seconds), Throttle(seconds) or Replace()"
+            )
         terms |= job.if_exists.terms
     if terms and job.id is None:
         name = "unique_for" if job.if_exists is None else "if_exists"
         raise ValueError(f"{name}: give the job an id: it is about jobs of one id")
     if "debounce" in terms and job.delay is not None:
-        raise ValueError("if_exists=Debounce(...) and delay exclude each other: Debounce is the delay")
+        raise ValueError(
+            "if_exists=Debounce(...) and delay exclude each other: Debounce is the delay"
+        )
     if "unique" not in terms and unique_for is not None and job.id is not None:
         terms["unique"] = millis(unique_for)
     return terms
@@ -335,7 +352,9 @@ class Durability:
         if value is None or isinstance(value, cls):
             return value
         if not isinstance(value, str):
-            raise TypeError(f'durable must be a str, such as "replicas:1", not {type(value).__name__}')
+            raise TypeError(
+                f'durable must be a str, such as "replicas:1", not {type(value).__name__}'
+            )
         replicas = 0
         fsync = False
         for part in value.split(","):
@@ -344,8 +363,12 @@ class Durability:
             elif part == "fsync" and not fsync:
                 fsync = True
             else:
-                raise ValueError(f'durable={value!r:.100}: give "replicas:1", "fsync" or "replicas:1,fsync"')
+                raise ValueError(
+                    f'durable={value!r:.100}: give "replicas:1", "fsync" or "replicas:1,fsync"'
+                )
         return cls(replicas, fsync)
 
     def __str__(self) -> str:
-        return ",".join([f"replicas:{self.replicas}"] * bool(self.replicas) + ["fsync"] * self.fsync)
+        return ",".join(
+            [f"replicas:{self.replicas}"] * bool(self.replicas) + ["fsync"] * self.fsync
+        )

@@ -145,7 +145,8 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
 
 
 def received(name: str, new: bool, kind: type[BaseReceipt[Any]], source: Source) -> Any:
-    """Make the receipt of *kind* of a job, which is *new* if it was added, with its results from *source*."""
+    """Make the receipt of *kind* of a job, which is *new* if it was added, with its results from
+    *source*."""
     made: Any = _OpenReceipt(name, new)
     made._source = source  # noqa: SLF001 - it is not frozen yet
     made.__class__ = kind

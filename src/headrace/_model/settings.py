@@ -10,7 +10,16 @@ from typing import Any, TypedDict, cast
 import attrs
 from attrs import field, frozen
 
-from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, F, count, flag, refuse_unknown, seconds, show_options
+from headrace._model.checks import (
+    FOREVER_S,
+    LEVELS_AT_MOST,
+    F,
+    count,
+    flag,
+    refuse_unknown,
+    seconds,
+    show_options,
+)
 from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
 from headrace._model.policy import full as checked_full
@@ -36,7 +45,8 @@ AGREED = (
     "ordered",
 )
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
-GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
+# seconds for which jobs of unknown kinds are put back, before they become dead letters
+GRACE_S = 300.0
 
 
 def _lease(value: object) -> float:
@@ -155,7 +165,9 @@ class QueueSettings:
     terms: Terms | None = field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "terms", Terms.of(self.fair, self.weights, self.limits, self.rates))
+        object.__setattr__(
+            self, "terms", Terms.of(self.fair, self.weights, self.limits, self.rates)
+        )
         self._for_shards()
         if self.max_attempts is not None:
             count("max_attempts", self.max_attempts)
@@ -173,10 +185,17 @@ class QueueSettings:
         if self.max_waiting is not None:
             count("max_waiting", self.max_waiting)
         checked_full(self.full)
-        for name in ("fenced", "tracebacks", "ordered", *([] if self.trends is None else ["trends"])):
+        for name in (
+            "fenced",
+            "tracebacks",
+            "ordered",
+            *([] if self.trends is None else ["trends"]),
+        ):
             flag(name, getattr(self, name))
         if self.ordered and self.priorities > 1:
-            raise ConfigurationError("ordered: not with priorities, which are another order: leave out one of them")
+            raise ConfigurationError(
+                "ordered: not with priorities, which are another order: leave out one of them"
+            )
         if self.ordered and any(rate.key is not None for rate in self.rates):
             raise ConfigurationError(
                 "ordered: not with Rate(key=…), which puts jobs off one by one: give a Rate without key"
@@ -204,7 +223,10 @@ class QueueSettings:
 
     @classmethod
     def of(
-        cls, caller: Callable[..., Any], options: QueueOptions | BatchOptions, kind: type = QueueOptions
+        cls,
+        caller: Callable[..., Any],
+        options: QueueOptions | BatchOptions,
+        kind: type = QueueOptions,
     ) -> QueueSettings:
         """Make settings from the keyword arguments of *caller*."""
         refuse_unknown(caller, options.keys() - _known(kind))
@@ -213,7 +235,11 @@ class QueueSettings:
     @classmethod
     def defaults(cls, kind: type = QueueOptions) -> dict[str, Any]:
         """Map the name of every option of *kind* to its default."""
-        return {str(one.alias): one.default for one in attrs.fields(cls) if one.alias in kind.__annotations__}
+        return {
+            str(one.alias): one.default
+            for one in attrs.fields(cls)
+            if one.alias in kind.__annotations__
+        }
 
     def declared(self) -> dict[str, str]:
         """Map each given option on which all users of a queue must agree to its value in words."""
@@ -256,7 +282,8 @@ def _agreed() -> list[tuple[str, str, Any]]:
 
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
-    """Show each option of the `**options` of a function in its signature, by its name, with its default."""
+    """Show each option of the `**options` of a function in its signature, by its name, with its
+    default."""
     return show_options(kind, QueueSettings.defaults(kind))
 
 
@@ -300,10 +327,11 @@ class HandlerSettings:
     persistent: bool = False
     grace: float = GRACE_S
     encode: Callable[[Any], Any] | None = None  # of results, before the codec
-    around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()  # middleware, the first outermost
+    # middleware, the first outermost
+    around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])
-    """The handlers of a queue that handlers share by kind. `None` is the handler of the rest. This one then holds their
-    common options.
+    """The handlers of a queue that handlers share by kind. `None` is the handler of the rest. This
+    one then holds their common options.
     """
 
     def __attrs_post_init__(self) -> None:
@@ -316,11 +344,15 @@ class HandlerSettings:
         flag("persistent", self.persistent)
         flag("same", self.same)
         if self.same and self.queue_settings.fair is None:
-            raise ConfigurationError("same: its batches are of one value of fair=, which is missing")
+            raise ConfigurationError(
+                "same: its batches are of one value of fair=, which is missing"
+            )
         if self.queue_settings.ordered and (self.batch or self.persistent or self.flow is not None):
             single = "persistent" if self.persistent else "the stage of a flow"
             what = "a batch handler" if self.batch else single
-            raise ConfigurationError(f"ordered: not for {what}: one job of a key at a time is for @worker.handler")
+            raise ConfigurationError(
+                f"ordered: not for {what}: one job of a key at a time is for @worker.handler"
+            )
         limits = {
             "deadline": self.deadline,
             "max_attempts": self.queue_settings.max_attempts,
@@ -334,8 +366,8 @@ class HandlerSettings:
     def limited(self) -> HandlerSettings:
         """Decide how often its jobs are delivered, from `max_attempts` and each `Retry`.
 
-        A missing one takes the value of the other. If both are missing, both are 20 (no limit for persistent jobs).
-        Failures end at the smaller value.
+        A missing one takes the value of the other. If both are missing, both are 20 (no limit for
+        persistent jobs). Failures end at the smaller value.
         """
         default = None if self.persistent else int(ATTEMPTS)
         most = self.queue_settings.max_attempts
@@ -349,10 +381,16 @@ class HandlerSettings:
         every = list(self.kinds.values()) or [self]
         limits = list(map(attempts, every))
         if isinstance(most, Default):
-            most = max((limit for limit in limits if limit is not None), default=None) if None not in limits else None
+            most = (
+                max((limit for limit in limits if limit is not None), default=None)
+                if None not in limits
+                else None
+            )
         settings = attrs.evolve(self.queue_settings, max_attempts=most)
         some = [
-            attrs.evolve(handler, retry=attrs.evolve(handler.retry, attempts=limit), queue_settings=settings)
+            attrs.evolve(
+                handler, retry=attrs.evolve(handler.retry, attempts=limit), queue_settings=settings
+            )
             for handler, limit in zip(every, limits, strict=True)
         ]
         if not self.kinds:
@@ -361,8 +399,13 @@ class HandlerSettings:
         return attrs.evolve(self, kinds=kinds, queue_settings=settings)
 
     def announced_kinds(self) -> list[str]:
-        """List the kinds of jobs that have a handler, in the form of a registration, which is '' for all."""
-        return [""] if None in self.kinds or not self.kinds else [kind for kind in self.kinds if kind is not None]
+        """List the kinds of jobs that have a handler, in the form of a registration, which is ''
+        for all."""
+        return (
+            [""]
+            if None in self.kinds or not self.kinds
+            else [kind for kind in self.kinds if kind is not None]
+        )
 
     def value(self, job: Job) -> tuple[str | None, ...]:
         """Return the value by which the queue is fair that *job* has."""
@@ -370,7 +413,7 @@ class HandlerSettings:
         return () if terms is None else value_of(terms.path, job.headers)
 
     def takes(self, job: Job) -> HandlerSettings | None:
-        """Return the handler for *job* among the handlers that share the queue. It is `None` if its kind has no
-        handler.
+        """Return the handler for *job* among the handlers that share the queue. It is `None` if its
+        kind has no handler.
         """
         return self.kinds.get(job.headers.get(KIND)) or self.kinds.get(None)

@@ -34,7 +34,8 @@ _PAST = "past:"
 ShardState = Literal["open", "sealing", "opening", "draining"]
 TAKING = ("open", "sealing")  # states of shards that take jobs, unless sealed
 Totals = tuple[int, int, int, int, int]
-"""The numbers of jobs that were enqueued, completed, cancelled and deleted, and of dead letters that were trimmed."""
+"""The numbers of jobs that were enqueued, completed, cancelled and deleted, and of dead letters
+that were trimmed."""
 
 
 class Sealed(Exception):
@@ -88,7 +89,8 @@ class Table:
     numbers: tuple[int, ...] = ()  # how many shards it was divided into, the last time last
     next: int = 0  # the number of the next shard to be made
     queues: frozenset[str] = frozenset()  # that anybody uses
-    past: Mapping[str, Totals] = field(factory=dict[str, Totals])  # by queue, what shards counted that are gone
+    # by queue, what shards counted that are gone
+    past: Mapping[str, Totals] = field(factory=dict[str, Totals])
 
     def gone(self, queue: str) -> Counts:
         """Return the totals of a queue in removed shards."""
@@ -97,7 +99,9 @@ class Table:
     @classmethod
     def of(cls, group: str, shards: int) -> Table:
         """Divide the range of checksums, and the slots of a cluster, into *shards* equal ranges."""
-        all_shards = tuple(_new_row(group, number, number, shards, "open") for number in range(shards))
+        all_shards = tuple(
+            _new_row(group, number, number, shards, "open") for number in range(shards)
+        )
         return cls(group, all_shards, numbers=(shards,), next=shards)
 
     @classmethod
@@ -105,10 +109,19 @@ class Table:
         """Read totals from the server's text. Return `None` if the text has another form."""
         try:
             all_shards = sorted(
-                (_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=attrgetter("number")
+                (_parsed(number, row) for number, row in rows.items() if number.isdigit()),
+                key=attrgetter("number"),
             )
-            numbers = tuple(map(int, rows["numbers"].split())) if "numbers" in rows else (len(all_shards),)
-            past = {name.removeprefix(_PAST): row for name, row in rows.items() if name.startswith(_PAST)}
+            numbers = (
+                tuple(map(int, rows["numbers"].split()))
+                if "numbers" in rows
+                else (len(all_shards),)
+            )
+            past = {
+                name.removeprefix(_PAST): row
+                for name, row in rows.items()
+                if name.startswith(_PAST)
+            }
             made = cls(
                 group,
                 tuple(all_shards),
@@ -136,12 +149,16 @@ class Table:
     @cached_property
     def takers(self) -> Sequence[ShardRow]:
         """The shards to which jobs go, in the order of their ranges, without gaps."""
-        return sorted((shard for shard in self.shards if shard.state in TAKING), key=attrgetter("first"))
+        return sorted(
+            (shard for shard in self.shards if shard.state in TAKING), key=attrgetter("first")
+        )
 
     @cached_property
     def successors(self) -> Sequence[ShardRow]:
         """The shards that take over from sealed shards, in the order of their ranges."""
-        return sorted((shard for shard in self.shards if shard.state == "opening"), key=attrgetter("first"))
+        return sorted(
+            (shard for shard in self.shards if shard.state == "opening"), key=attrgetter("first")
+        )
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
@@ -158,13 +175,14 @@ class Table:
         return [shard for shard in self.shards if shard.state == "draining"]
 
     def shard_of(self, key: str, sealed: frozenset[int] | set[int] = frozenset()) -> int:
-        """Return the number of the shard of a key, or of the id of a job without a key. If the shard is known to be
-        *sealed*, return its successor's number.
+        """Return the number of the shard of a key, or of the id of a job without a key. If the
+        shard is known to be *sealed*, return its successor's number.
         """
         return self.shard_at(crc32(key.encode()), sealed)
 
     def shard_at(self, check: int, sealed: frozenset[int] | set[int] = frozenset()) -> int:
-        """Return the number of the shard of a checksum. If the shard is *sealed*, return its successor's number."""
+        """Return the number of the shard of a checksum. If the shard is *sealed*, return its
+        successor's number."""
         taking, taking_over = self._bounds
         shard = self.takers[bisect_right(taking, check) - 1]
         if sealed and self.successors and shard.number in sealed:
@@ -173,32 +191,53 @@ class Table:
 
     def any_of(self, sealed: set[int]) -> Sequence[ShardRow]:
         """Return the shards to which a job without key and id may go."""
-        return [shard for shard in self.takers if shard.number not in sealed] or self.successors or self.takers
+        return (
+            [shard for shard in self.takers if shard.number not in sealed]
+            or self.successors
+            or self.takers
+        )
 
     def before(self, key: str, number: int) -> list[ShardRow]:
         """Return the other shards than *number* that may have jobs of a key, the newest first."""
-        return [shard for shard in reversed(self.shards) if shard.number != number and shard.covers(key)]
+        return [
+            shard for shard in reversed(self.shards) if shard.number != number and shard.covers(key)
+        ]
 
     # -- changing the number of shards -------------------------------------------------------------
 
     def divided(self, shards: int) -> Table:
-        """Return the next version, with successors for all that take jobs now, which are *shards* equal ranges."""
+        """Return the next version, with successors for all that take jobs now, which are *shards*
+        equal ranges."""
         new = [_new_row(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
-        old = [evolve(shard, state="sealing") if shard.state == "open" else shard for shard in self.shards]
+        old = [
+            evolve(shard, state="sealing") if shard.state == "open" else shard
+            for shard in self.shards
+        ]
         numbers = (*(number for number in self.numbers if number != shards), shards)
-        return evolve(self, shards=(*old, *new), version=self.version + 1, numbers=numbers, next=self.next + shards)
+        return evolve(
+            self,
+            shards=(*old, *new),
+            version=self.version + 1,
+            numbers=numbers,
+            next=self.next + shards,
+        )
 
     def handed_over(self) -> Table:
         """Return the next version of the table, once all shards to be sealed are sealed."""
         after: dict[ShardState, ShardState] = {"sealing": "draining", "opening": "open"}
-        all_shards = tuple(evolve(shard, state=after.get(shard.state, shard.state)) for shard in self.shards)
+        all_shards = tuple(
+            evolve(shard, state=after.get(shard.state, shard.state)) for shard in self.shards
+        )
         return evolve(self, shards=all_shards, version=self.version + 1)
 
     def without(self, number: int, totals: Mapping[str, Totals]) -> Table:
-        """Return the next version of the table, without an empty shard. It keeps the shard's totals of each queue."""
+        """Return the next version of the table, without an empty shard. It keeps the shard's totals
+        of each queue."""
         past = dict(self.past)
         for name, some in totals.items():
-            past[name] = cast("Totals", tuple(map(sum, zip(past.get(name, (0,) * 5), some, strict=True))))
+            past[name] = cast(
+                "Totals", tuple(map(sum, zip(past.get(name, (0,) * 5), some, strict=True)))
+            )
         all_shards = tuple(shard for shard in self.shards if shard.number != number)
         return evolve(self, shards=all_shards, version=self.version + 1, past=past)
 
@@ -220,7 +259,8 @@ def _new_row(group: str, number: int, at: int, shards: int, state: ShardState) -
 
 
 def tags(names: Sequence[str], group: str) -> Iterator[tuple[str, int]]:
-    """Yield the keys of *names* that belong to a shard of *group*, each with the number of the shard."""
+    """Yield the keys of *names* that belong to a shard of *group*, each with the number of the
+    shard."""
     for name in names:
         found = _TAG.search(name)
         if found and found[1] == group:
@@ -239,7 +279,8 @@ def shard_count(value: object) -> int:
 
 
 def is_entry(name: str) -> bool:
-    """Tell whether an id is the name of a stream entry, as of a job that was enqueued without an id."""
+    """Tell whether an id is the name of a stream entry, as of a job that was enqueued without an
+    id."""
     return ENTRY_ID.fullmatch(name) is not None
 
 

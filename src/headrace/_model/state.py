@@ -121,8 +121,8 @@ class Place:
 class Children:
     """The children for which a flow's job has waited, in a queue that keeps a `history`.
 
-    It counts children that have `completed`, have `failed` and were `cancelled`, and has the `places` of the first
-    children, 16 KiB of them.
+    It counts children that have `completed`, have `failed` and were `cancelled`, and has the
+    `places` of the first children, 16 KiB of them.
     """
 
     completed: int
@@ -133,8 +133,15 @@ class Children:
     @property
     def told(self) -> str:
         """Its numbers in words."""
-        numbers = ((self.completed, "completed"), (self.failed, "failed"), (self.cancelled, "cancelled"))
-        return ", ".join(f"{number:,} {state}" for number, state in numbers if number) or "none has ended"
+        numbers = (
+            (self.completed, "completed"),
+            (self.failed, "failed"),
+            (self.cancelled, "cancelled"),
+        )
+        return (
+            ", ".join(f"{number:,} {state}" for number, state in numbers if number)
+            or "none has ended"
+        )
 
 
 @frozen
@@ -312,7 +319,8 @@ class Schedule:
 
 
 def ended_as(kind: str | None, state: str | None) -> str:
-    """Name a listing of jobs that have ended, all or only some. Raises `TypeError` or `ValueError`."""
+    """Name a listing of jobs that have ended, all or only some. Raises `TypeError` or
+    `ValueError`."""
     if kind is not None and not isinstance(kind, str):
         raise TypeError(f"kind must be a str, not {type(kind).__name__}")
     if state is not None and state not in ENDS:

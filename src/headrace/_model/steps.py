@@ -110,7 +110,8 @@ class Record:
 
 
 def step_name(value: object, what: str = "name", of: str = "a step") -> str:
-    """Check the name of a step, sleep, wait or signal, or of its sender. Raises `TypeError` or `ValueError`."""
+    """Check the name of a step, sleep, wait or signal, or of its sender. Raises `TypeError` or
+    `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     if not 1 <= len(value) <= NAME_CHARACTERS:
@@ -126,20 +127,26 @@ def moment(what: str, value: object, now: float) -> str:
     """Return when a sleep or wait ends, in the form of scripts. It is '' for never, '+ms' from
     now, or '@ms' for a moment. *now* is the server's clock, in seconds.
 
-    Raises `TypeError` or `ValueError` for a duration that is negative or no number, a naive `datetime`, or an end after
-    the year 9999.
+    Raises `TypeError` or `ValueError` for a duration that is negative or no number, a naive
+    `datetime`, or an end after the year 9999.
     """
     if value is None:
         return ""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise ValueError(f"{what}={value!r} has no time zone: give an aware datetime, such as datetime.now(UTC)")
+            raise ValueError(
+                f"{what}={value!r} has no time zone: give an aware datetime, such as datetime.now(UTC)"
+            )
         return f"@{max(0, math.ceil(value.timestamp() * 1000))}"
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"{what} must be seconds, a timedelta or an aware datetime, not {type(value).__name__}")
+        raise TypeError(
+            f"{what} must be seconds, a timedelta or an aware datetime, not {type(value).__name__}"
+        )
     if not 0 <= seconds <= LAST_MOMENT_S - now:
-        raise ValueError(f"{what}={value!r:.100}: give 0 or more seconds, so that it ends before the year 10000")
+        raise ValueError(
+            f"{what}={value!r:.100}: give 0 or more seconds, so that it ends before the year 10000"
+        )
     return f"+{math.ceil(seconds * 1000)}"
 
 

@@ -19,12 +19,16 @@ from headrace._model.job import KEY, SHOWN_CHARACTERS
 from headrace._model.policy import Rate, room
 from headrace.errors import ConfigurationError
 
-RESERVED = "headrace-"  # of the headers that begin so, only `headrace-key` holds a value of the user
-LEVELS_OF_VALUES = 2  # a value of `fair`, and the values in it: the start of a node is that of one child of one parent
-WEIGHTS_AT_MOST = 10_000  # of one queue, and values with a limit of their own: they are sent in one call
+# of the headers that begin so, only `headrace-key` holds a value of the user
+RESERVED = "headrace-"
+# a value of `fair`, and the values in it: the start of a node is that of one child of one parent
+LEVELS_OF_VALUES = 2
+# of one queue, and values with a limit of their own: they are sent in one call
+WEIGHTS_AT_MOST = 10_000
 VALUE_BYTES = 500  # of a value count; a longer one is cut
 BUSIEST_AT_MOST = 10  # values whose shares are shown
-IN_TERMS = ("fair", "limits", "each", "rate", "weights")  # the options that a queue with terms declares with them
+# the options that a queue with terms declares with them
+IN_TERMS = ("fair", "limits", "each", "rate", "weights")
 LEAST, MOST = 0.001, 1_000_000.0  # of weights and costs: starts have 16 digits, in ms
 
 
@@ -44,12 +48,15 @@ def _header(option: str, name: object) -> str:
 
 
 def positive(name: str, value: object) -> float:
-    """Return a weight or a cost as a float. Raises `TypeError`, or `ConfigurationError` naming *name*."""
+    """Return a weight or a cost as a float. Raises `TypeError`, or `ConfigurationError` naming
+    *name*."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
     number = float(value) if abs(value) <= MOST else math.inf
     if not LEAST <= number <= MOST:  # neither is NaN
-        raise ConfigurationError(f"{name}={value!r:.100}: give a number from {LEAST:g} to {MOST:,.0f}")
+        raise ConfigurationError(
+            f"{name}={value!r:.100}: give a number from {LEAST:g} to {MOST:,.0f}"
+        )
     return number
 
 
@@ -58,7 +65,9 @@ def _some(name: str, value: Mapping[Any, object]) -> Mapping[Any, object]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must map values to numbers, not {value!r:.100}")
     if len(value) > WEIGHTS_AT_MOST:
-        raise ConfigurationError(f"{name}: {len(value):,} of them; give at most {WEIGHTS_AT_MOST:,}")
+        raise ConfigurationError(
+            f"{name}: {len(value):,} of them; give at most {WEIGHTS_AT_MOST:,}"
+        )
     return value
 
 
@@ -93,12 +102,17 @@ class Limit:
                 raise TypeError(f"each: {value!r:.100} must be a str")
             if len(value.encode()) > VALUE_BYTES:
                 raise ConfigurationError(f"each: {value!r:.100}: give at most {VALUE_BYTES} bytes")
-        numbers = [("limit", self.limit), *((f"each: {value!r:.100}", limit) for value, limit in self.each.items())]
+        numbers = [
+            ("limit", self.limit),
+            *((f"each: {value!r:.100}", limit) for value, limit in self.each.items()),
+        ]
         for name, number in numbers:
             if isinstance(number, bool) or not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"{name} must be an int, not {type(number).__name__}")
             if not 1 <= number <= INTEGER_AT_MOST:
-                raise ConfigurationError(f"{name}={number!r:.100}: give at least 1; pause the queue to hand out no job")
+                raise ConfigurationError(
+                    f"{name}={number!r:.100}: give at least 1; pause the queue to hand out no job"
+                )
         if self.key is not None:
             _header("key", self.key)
         elif self.each:
@@ -106,13 +120,15 @@ class Limit:
         object.__setattr__(self, "each", dict(self.each))
 
     def slots(self, share: float, value: str | None = None) -> int:
-        """Return how many jobs, of a *value* of its own, a shard with this *share* of all keys may hand out."""
+        """Return how many jobs, of a *value* of its own, a shard with this *share* of all keys may
+        hand out."""
         most = self.limit if value is None else self.each[value]
         return room(most, share) if self.per_shard else most
 
 
 def limits(value: object) -> tuple[Limit, ...]:
-    """Return *limits* as a tuple, in the order of their keys. Raises `TypeError` or `ConfigurationError`."""
+    """Return *limits* as a tuple, in the order of their keys. Raises `TypeError` or
+    `ConfigurationError`."""
     some: Any = () if value is None else (value,) if isinstance(value, Limit) else value
     if not isinstance(some, (list, tuple)):
         raise TypeError(f"limits must be a Limit(...) or a list of them, not {value!r:.100}")
@@ -123,7 +139,9 @@ def limits(value: object) -> tuple[Limit, ...]:
     for one, other in pairwise(given):
         if one.key == other.key:
             which = "the whole queue" if one.key is None else f"key={one.key!r}"
-            raise ConfigurationError(f"limits: {one.limit} and {other.limit} for {which}: give one of them")
+            raise ConfigurationError(
+                f"limits: {one.limit} and {other.limit} for {which}: give one of them"
+            )
     return tuple(given)
 
 
@@ -132,7 +150,9 @@ def fair(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f"fair must be the name of a header, such as 'tenant' or 'org/user', not {value!r:.100}")
+        raise TypeError(
+            f"fair must be the name of a header, such as 'tenant' or 'org/user', not {value!r:.100}"
+        )
     names = value.split("/")
     if len(names) > LEVELS_OF_VALUES:
         raise ConfigurationError(f"fair={value!r:.200}: give one header, or two as in 'org/user'")
@@ -145,7 +165,8 @@ def fair(value: object) -> str | None:
 
 Value = tuple[str | None, ...]
 Weights = tuple[tuple[tuple[str, ...], float], ...]
-Named = Mapping[Any, float]  # by values, and pairs of values; keys of mappings are invariant, and users have either
+# by values, and pairs of values; keys of mappings are invariant, and users have either
+Named = Mapping[Any, float]
 
 
 def weights(value: object) -> Weights:
@@ -158,7 +179,9 @@ def weights(value: object) -> Weights:
     made: dict[tuple[str, ...], float] = {}
     for name, weight in _some("weights", given).items():
         path: Any = (name,) if isinstance(name, str) else name
-        if not isinstance(path, tuple) or not all(isinstance(part, str) for part in cast("tuple[object, ...]", path)):
+        if not isinstance(path, tuple) or not all(
+            isinstance(part, str) for part in cast("tuple[object, ...]", path)
+        ):
             raise TypeError(f"weights: {name!r:.100} must be a str, or a tuple of two")
         if path in made:
             raise ConfigurationError(f"weights: {name!r:.100} is given twice")
@@ -184,12 +207,18 @@ class Terms:
     def __attrs_post_init__(self) -> None:
         keys = [one.key or "" for one in self.limits]
         limits = (_word(key) if key else "*" for key in keys)
-        words = ("/".join(map(_word, self.path)), ",".join(limits), ",".join(map(_word, self.rates)))
+        words = (
+            "/".join(map(_word, self.path)),
+            ",".join(limits),
+            ",".join(map(_word, self.rates)),
+        )
         object.__setattr__(self, "structure", "fair={} limits={} rates={}".format(*words))
         object.__setattr__(self, "names", tuple(dict.fromkeys([*self.path, *filter(None, keys)])))
 
     @classmethod
-    def of(cls, fair: str | None, weights: Weights, limits: Sequence[Limit], rates: Sequence[Rate]) -> Terms | None:
+    def of(
+        cls, fair: str | None, weights: Weights, limits: Sequence[Limit], rates: Sequence[Rate]
+    ) -> Terms | None:
         """Join the options of a queue. Return `None` for a queue without terms. Raises
         `ConfigurationError`.
         """
@@ -207,11 +236,19 @@ class Terms:
 
     def declared(self) -> dict[str, str]:
         """Map the given options to their values in words, for comparisons and views."""
-        own = [f"{most} of {one.key} {value}" for one in self.limits for value, most in sorted(one.each.items())]
+        own = [
+            f"{most} of {one.key} {value}"
+            for one in self.limits
+            for value, most in sorted(one.each.items())
+        ]
         words = {
             "fair": "/".join(self.path),
-            "weights": _shown([f"{'/'.join(name)}: {weight:g}" for name, weight in self.weights], "weights"),
-            "limits": ", ".join(f"{one.limit} of {one.key}" if one.key else f"{one.limit}" for one in self.limits),
+            "weights": _shown(
+                [f"{'/'.join(name)}: {weight:g}" for name, weight in self.weights], "weights"
+            ),
+            "limits": ", ".join(
+                f"{one.limit} of {one.key}" if one.key else f"{one.limit}" for one in self.limits
+            ),
             "each": _shown(own, "limits"),
         }
         return {option: text for option, text in words.items() if text}
@@ -260,8 +297,8 @@ class Structure:
     def value(self, value: object) -> dict[str, str | None]:
         """Map headers to the parts of a value that an operator names.
 
-        A value is a text, or a tuple as in `Share.value`. Its headers are in `fair`, or without it the header of the
-        only limit. Raises `ConfigurationError` if the queue has no such values.
+        A value is a text, or a tuple as in `Share.value`. Its headers are in `fair`, or without it
+        the header of the only limit. Raises `ConfigurationError` if the queue has no such values.
         """
         path = self.path or tuple(filter(None, self.limits))
         if not path or len(path) > max(1, len(self.path)):
@@ -270,9 +307,13 @@ class Structure:
                 "workers have declared: give fair= to the Queue of its workers, or call admin.redeclare()"
             )
         parts: Any = tuple(value.split("/", len(path) - 1)) if isinstance(value, str) else value
-        texts = isinstance(parts, tuple) and all(part is None or isinstance(part, str) for part in cast("Any", parts))
+        texts = isinstance(parts, tuple) and all(
+            part is None or isinstance(part, str) for part in cast("Any", parts)
+        )
         if not texts or not 1 <= len(cast("tuple[object, ...]", parts)) <= len(path):
-            raise ConfigurationError(f"value={value!r:.100}: give a value of {'/'.join(path)!r}, as shares() names it")
+            raise ConfigurationError(
+                f"value={value!r:.100}: give a value of {'/'.join(path)!r}, as shares() names it"
+            )
         return dict(zip(path, cast("tuple[str | None, ...]", parts), strict=False))
 
     @property
@@ -311,9 +352,11 @@ class Share:
     weight: float = 1.0
     """Its weight among the values of the queue."""
     most: int | None = None
-    """The number of its jobs that may run, if a limit of the header of `fair` has one for this value alone."""
+    """The number of its jobs that may run, if a limit of the header of `fair` has one for this
+    value alone."""
     oldest: float | None = None
-    """The seconds since its oldest waiting job might run. It is `None` if none waits in its line."""
+    """The seconds since its oldest waiting job might run. It is `None` if none waits in its
+    line."""
     paused: bool = False
     """Whether it is paused, alone or with its organisation."""
 
@@ -323,7 +366,8 @@ class Share:
         return "/".join("-" if part is None else part for part in self.value)
 
     def __add__(self, other: Share) -> Share:
-        """Join the shares of a value in two shards. It keeps the longer one of their dwells and ages."""
+        """Join the shares of a value in two shards. It keeps the longer one of their dwells and
+        ages."""
         return Share(
             self.value,
             self.running + other.running,
@@ -348,9 +392,11 @@ def cost(value: object) -> str:
 
 
 def parameters(names: Iterable[str], arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the headers that a task's job has for the *names* of its terms, from its packed arguments.
+    """Yield the headers that a task's job has for the *names* of its terms, from its packed
+    arguments.
 
-    An argument that is `None` is none. Raises `TypeError` for a value that is no text, number or bool.
+    An argument that is `None` is none. Raises `TypeError` for a value that is no text, number or
+    bool.
     """
     for name in names:
         value = arguments.get(name)
@@ -412,8 +458,11 @@ class Tenants:
         leased: int,
         slots: Sequence[LimitView] = (),
     ) -> Tenants:
-        """Read the terms in the words of their declaration. Limits that can't be read are left out."""
-        words = map(re.compile(r"(\d+)(?: of (.+))?").fullmatch, declared.get("limits", "").split(", "))
+        """Read the terms in the words of their declaration. Limits that can't be read are left
+        out."""
+        words = map(
+            re.compile(r"(\d+)(?: of (.+))?").fullmatch, declared.get("limits", "").split(", ")
+        )
         limits = tuple((word[2], int(word[1])) for word in words if word is not None)
         return cls(queue, fair_by(declared), limits, tuple(shares), leased, tuple(slots))
 

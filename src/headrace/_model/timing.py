@@ -1,10 +1,11 @@
 """Times at which recurring jobs are due. This is pure arithmetic. The present is an argument
 that comes from the server.
 
-Moments are whole milliseconds since the epoch. A tick is a moment at which a job is due. An interval counts from its
-first tick, so that it never drifts. A cron expression is read as Debian's cron does (by cronsim), in a time zone. Where
-clocks go forward, jobs of the hour that is left out run right after it. Where they go back, they run once. An
-expression whose minute or hour begins with `*` goes by real time.
+Moments are whole milliseconds since the epoch. A tick is a moment at which a job is due. An
+interval counts from its first tick, so that it never drifts. A cron expression is read as Debian's
+cron does (by cronsim), in a time zone. Where clocks go forward, jobs of the hour that is left out
+run right after it. Where they go back, they run once. An expression whose minute or hour begins
+with `*` goes by real time.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Timing:
 
     @classmethod
     def of(cls, every: object, cron: object, timezone: object) -> Timing:
-        """Check the user's arguments. Raises `TypeError`, `ValueError` or `ConfigurationError` for bad ones."""
+        """Check the user's arguments. Raises `TypeError`, `ValueError` or `ConfigurationError` for
+        bad ones."""
         if (every is None) == (cron is None):
             raise ValueError("give every= or cron=, one of the two")
         if cron is None:
@@ -48,8 +50,12 @@ class Timing:
         if isinstance(timezone, ZoneInfo):
             timezone = timezone.key
         if timezone is not None and not isinstance(timezone, str):
-            raise TypeError(f"timezone must be a name such as 'Europe/Berlin', not {type(timezone).__name__}")
-        timing = cls(0, " ".join(text("cron", cron).split()), "UTC" if timezone is None else timezone)
+            raise TypeError(
+                f"timezone must be a name such as 'Europe/Berlin', not {type(timezone).__name__}"
+            )
+        timing = cls(
+            0, " ".join(text("cron", cron).split()), "UTC" if timezone is None else timezone
+        )
         timing.after(0, 0)
         return timing
 
@@ -87,7 +93,8 @@ class Timing:
                     break
                 ticks.append(tick)
             if start < due or len(ticks) >= most:
-                return ticks[-most:] or [due]  # a time zone that was changed meanwhile may not have it any more
+                # a time zone that was changed meanwhile may not have it any more
+                return ticks[-most:] or [due]
             span *= 4
 
     def _cron(self, moment: int) -> Iterator[int]:
@@ -102,7 +109,8 @@ class Timing:
             ) from None
         for tick in ticks:
             found = round(tick.timestamp() * 1000)
-            if found > moment:  # in an hour that comes twice, cronsim finds ticks of the first again
+            # in an hour that comes twice, cronsim finds ticks of the first again
+            if found > moment:
                 yield found
         raise ValueError(f"cron {self.cron!r}: no such day in 50 years")
 
@@ -127,8 +135,8 @@ def missed_policy(value: object) -> str:
 
 
 def decide(timing: Timing, missed: str, due: int, now: int) -> tuple[list[int], int]:
-    """Return the ticks whose jobs are to be enqueued at *now*, and the tick after *now*. *due* is the oldest tick
-    without jobs.
+    """Return the ticks whose jobs are to be enqueued at *now*, and the tick after *now*. *due* is
+    the oldest tick without jobs.
     """
     ticks = timing.passed(due, now, CATCH_UP_AT_MOST if missed == "all" else 1)
     following = timing.after(now, due)
@@ -152,17 +160,22 @@ class Recurring:
 
 @define(eq=False)
 class Declared:
-    """The schedules that a worker's code declares for one queue, and name and time of the last declaration."""
+    """The schedules that a worker's code declares for one queue, and name and time of the last
+    declaration."""
 
     schedules: Sequence[Recurring]
     declared_as: str = ""
     declare_again_at: float = 0.0
-    set: str = field(init=False)  # differs for each set of schedules that another version could declare
+    # differs for each set of schedules that another version could declare
+    set: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        each = sorted(f"{one.name}\n{one.timing}\n{one.missed}\n{one.job.priority}" for one in self.schedules)
+        each = sorted(
+            f"{one.name}\n{one.timing}\n{one.missed}\n{one.job.priority}" for one in self.schedules
+        )
         self.set = hashlib.sha256("\n\n".join(each).encode()).hexdigest()[:16] if each else ""
 
     def within(self, shard: ShardRow) -> Declared:
-        """Return the schedules whose names belong to a shard. They are declared only in that shard."""
+        """Return the schedules whose names belong to a shard. They are declared only in that
+        shard."""
         return Declared([one for one in self.schedules if shard.covers(one.name)])

@@ -69,7 +69,8 @@ class Bulk:
 
 
 def combination(action: object, state: object) -> tuple[str, str]:
-    """Check an action and a state. Raises `ValueError` if the action does not take jobs of that state."""
+    """Check an action and a state. Raises `ValueError` if the action does not take jobs of that
+    state."""
     states = BULK.get(str(action))
     if states is None:
         raise ValueError(f"action {action!r}: give one of {', '.join(BULK)}")

@@ -1,1 +1,2 @@
-"""The protocol on the wire, without IO. It has keys, scripts, operations as values, and the readers of replies."""
+"""The protocol on the wire, without IO. It has keys, scripts, operations as values, and the readers
+of replies."""

@@ -1,4 +1,5 @@
-"""The operations by which programs and operators change jobs from outside, and the queue as a whole."""
+"""The operations by which programs and operators change jobs from outside, and the queue as a
+whole."""
 
 from __future__ import annotations
 
@@ -18,7 +19,18 @@ from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Delay, Ops, given
 from headrace.errors import CodecError, ConfigurationError
 
-MOVED_TO = ("wake", "jobs", "ids", "released", "delayed", "bodies", "stats", "events", "steps", "cancels")
+MOVED_TO = (
+    "wake",
+    "jobs",
+    "ids",
+    "released",
+    "delayed",
+    "bodies",
+    "stats",
+    "events",
+    "steps",
+    "cancels",
+)
 """The keys of the other queue that `move` takes, before the streams of levels."""
 
 
@@ -30,8 +42,8 @@ def payload_of(ops: Ops, id: str, payload: Any) -> bytes:
 
 
 def ticket(ops: Ops, job: Job[bytes]) -> str | None:
-    """Return the name under which the codec keeps the payload of an undecoded job. Returns `None` if it can't
-    be read.
+    """Return the name under which the codec keeps the payload of an undecoded job. Returns `None`
+    if it can't be read.
     """
     kept = keeper(of_job(ops.bound, job.id))
     with suppress(CodecError):
@@ -62,7 +74,8 @@ def purge_dead(ops: Ops, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, st
 
 
 def delete(ops: Ops) -> Op[tuple[int, str]]:
-    """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another call."""
+    """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another
+    call."""
     return ops.op("delete", [], replies.moved)
 
 
@@ -74,9 +87,9 @@ def redrive(
     payload: bytes | None = None,
     ticket: str | None = None,
 ) -> Op[tuple[int, str]]:
-    """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the single wanted run does
-    that step, and all after it, again. *payload* replaces the payload of the single wanted job. *ticket* is the ticket
-    of its old payload.
+    """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the
+    single wanted run does that step, and all after it, again. *payload* replaces the payload of the
+    single wanted job. *ticket* is the ticket of its old payload.
     """
     mended = b"" if payload is None else b"=" + payload
     args: list[Arg] = [cursor, REWRITES_PER_SCRIPT, from_step, mended, *map(wire_id, wanted)]
@@ -114,11 +127,20 @@ def move(ops: Ops, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int,
             "jobs here and enqueue their payloads there"
         )
     keys = [target.key(key) for key in MOVED_TO]
-    levels = [level for keys in (ops.keys, target) for level in keys.levels(ops.settings.priorities)]
-    return ops.op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
+    levels = [
+        level for keys in (ops.keys, target) for level in keys.levels(ops.settings.priorities)
+    ]
+    return ops.op(
+        "move",
+        [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)],
+        replies.moved,
+        [*keys, *levels],
+    )
 
 
-def repair(ops: Ops, place: str = "jobs", cursor: str = "-", *, dry: bool = False) -> Op[tuple[Repairs, str, str]]:
+def repair(
+    ops: Ops, place: str = "jobs", cursor: str = "-", *, dry: bool = False
+) -> Op[tuple[Repairs, str, str]]:
     """Repair damage by foreign commands, a page at a time. With *dry*, only count it."""
     args: list[Arg] = [place, cursor, LOOKS_PER_SCRIPT, millis(ops.settings.lease), int(dry)]
     return ops.op("repair", args, replies.repairs)

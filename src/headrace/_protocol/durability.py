@@ -1,14 +1,16 @@
-"""Waits for replicas and disk. They are commands around a call, on its connection, and their answers.
+"""Waits for replicas and disk. They are commands around a call, on its connection, and their
+answers.
 
-`WAIT` and `WAITAOF` are about the writes of their own connection, so they follow the call in one round trip. A call
-that is answered from its record writes, too (lua/lib/record.lua), and so waits for the record. The recorded writes come
-before it.
+`WAIT` and `WAITAOF` are about the writes of their own connection, so they follow the call in one
+round trip. A call that is answered from its record writes, too (lua/lib/record.lua), and so waits
+for the record. The recorded writes come before it.
 
-`WAIT` counts replicas of the history in which it ends. A primary that is replaced during the wait, and then becomes
-primary again, has lost the write, but has replicas. So we read the replication id, which changes with each promotion,
-before the write and after the wait. Both must be equal.
+`WAIT` counts replicas of the history in which it ends. A primary that is replaced during the wait,
+and then becomes primary again, has lost the write, but has replicas. So we read the replication id,
+which changes with each promotion, before the write and after the wait. Both must be equal.
 
-A batch waits once, after its last part. This covers all parts, if the history is still the first part's.
+A batch waits once, after its last part. This covers all parts, if the history is still the first
+part's.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from headrace._protocol.op import Op, pack
 from headrace.errors import ConfigurationError, NotDurable
 
 R = TypeVar("R")
-WAIT_MS = 2_000  # for replicas and for the disk, each: appendfsync everysec takes one or two seconds
+# for replicas and for the disk, each: appendfsync everysec takes one or two seconds
+WAIT_MS = 2_000
 _ASK = pack(("INFO", "replication"))
 _PRIMARY = re.compile(rb"^role:master\b", re.MULTILINE)
 _HISTORY = re.compile(rb"^master_replid:(\w+)", re.MULTILINE)
@@ -51,15 +54,21 @@ class DurabilityWait:
         self.reason = ""
 
     def wrapped(self, commands: Sequence[bytes], left: float | None) -> list[bytes]:
-        """Return the commands to send. *left* are the remaining seconds, or `None` without a bound."""
+        """Return the commands to send. *left* are the remaining seconds, or `None` without a
+        bound."""
         ms = WAIT_MS if left is None else max(1, min(WAIT_MS, int(left * 250)))
         before = [_ASK] if self.begins else []
-        after = [pack(("WAIT", self.wanted.replicas, ms))] if self.waits and self.wanted.replicas else []
+        after = (
+            [pack(("WAIT", self.wanted.replicas, ms))]
+            if self.waits and self.wanted.replicas
+            else []
+        )
         after += [pack(("WAITAOF", 1, 0, ms))] if self.waits and self.wanted.fsync else []
         return [*before, *commands, *after, *([_ASK] if self.ends else [])]
 
     def unwrapped(self, answers: Sequence[Any], every: int = 1) -> list[Any]:
-        """Return the replies of the operations, each the last of *every* commands, and store the other replies."""
+        """Return the replies of the operations, each the last of *every* commands, and store the
+        other replies."""
         rest = list(answers)
         first = _history(rest.pop(0)) if self.begins else b"".join(self.first)
         last = _history(rest.pop()) if self.ends else first
@@ -90,13 +99,18 @@ class DurabilityWait:
         """Raise `NotDurable` if the write is not as durable as wanted."""
         if not self.waits:
             return
-        lacks = (self.replicas or 0) < self.wanted.replicas or (self.wanted.fsync and not self.fsynced)
+        lacks = (self.replicas or 0) < self.wanted.replicas or (
+            self.wanted.fsync and not self.fsynced
+        )
         if lacks or self.reason:
-            raise NotDurable(str(self.wanted), self.replicas or 0, bool(self.fsynced), self.reason, answers)
+            raise NotDurable(
+                str(self.wanted), self.replicas or 0, bool(self.fsynced), self.reason, answers
+            )
 
 
 def _history(reply: Any) -> bytes:
-    """Return the replication id of a primary. It is empty if the server is no primary, or does not tell."""
+    """Return the replication id of a primary. It is empty if the server is no primary, or does not
+    tell."""
     text = reply.encode() if isinstance(reply, str) else reply
     if not isinstance(text, bytes) or _PRIMARY.search(text) is None:
         return b""
@@ -110,13 +124,19 @@ def with_durability(op: Op[R], durable: Durability | None) -> Op[R]:
 
 
 def durable_batch(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
-    """Yield the parts of a batch, with a wait for durability after the last, which only the end of *ops* reveals."""
+    """Yield the parts of a batch, with a wait for durability after the last, which only the end of
+    *ops* reveals."""
     first: list[bytes] = []
     ahead: Op[R] | None = None
     begins = True
     for op in ops:
         if ahead is not None:
-            yield evolve(ahead, durability=DurabilityWait(durable, waits=False, begins=begins, ends=False, first=first))
+            yield evolve(
+                ahead,
+                durability=DurabilityWait(
+                    durable, waits=False, begins=begins, ends=False, first=first
+                ),
+            )
             begins = False
         ahead = op
     if ahead is not None:
@@ -130,13 +150,15 @@ def trials(wanted: Durability) -> list[bytes]:
 
 
 def tried(wanted: Durability, answers: Sequence[Any]) -> bool:
-    """Tell whether the server can wait. It can't while it is no primary. Raises `ConfigurationError` if it
-    never can.
+    """Tell whether the server can wait. It can't while it is no primary. Raises
+    `ConfigurationError` if it never can.
     """
     for answer in answers:
         if isinstance(answer, Exception):
             if _NEVER.search(str(answer)[:300]):
-                raise ConfigurationError(f'durable="{wanted}": nothing was sent, as the server says: {answer}; {_HELP}')
+                raise ConfigurationError(
+                    f'durable="{wanted}": nothing was sent, as the server says: {answer}; {_HELP}'
+                )
             return False
     return True
 

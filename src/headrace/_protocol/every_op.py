@@ -1,4 +1,5 @@
-"""The maker that `queue.ops` is. It has the operations of all features as methods, for pipelines of a program's own."""
+"""The maker that `queue.ops` is. It has the operations of all features as methods, for pipelines of
+a program's own."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from headrace._protocol.queue_ops import Ops
 
 @frozen
 class EveryOp(Ops):
-    """The maker of the operations of one queue. The operations of features are methods here. The core calls the
-    functions.
+    """The maker of the operations of one queue. The operations of features are methods here. The
+    core calls the functions.
     """
 
     cancel = admin_ops.cancel

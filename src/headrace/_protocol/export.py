@@ -1,5 +1,5 @@
-"""The protocol as data, for clients in other languages. It has the scripts in full, fixed names, rules, limits and
-defaults.
+"""The protocol as data, for clients in other languages. It has the scripts in full, fixed names,
+rules, limits and defaults.
 """
 
 from __future__ import annotations
@@ -10,17 +10,25 @@ from headrace._model.checks import ENTRY_FIELDS, HEADERS_AT_MOST, KEPT_FIELDS, m
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.steps import NAME_CHARACTERS, STEP_BYTES
 from headrace._protocol import keys
-from headrace._protocol.limits import BYTES_PER_SCRIPT, HEALING_ERRORS, JOBS_PER_SCRIPT, RETRY_BUDGET_S
+from headrace._protocol.limits import (
+    BYTES_PER_SCRIPT,
+    HEALING_ERRORS,
+    JOBS_PER_SCRIPT,
+    RETRY_BUDGET_S,
+)
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import fixed, header, names, script
 
 
 def protocol() -> dict[str, Any]:
-    """Describe the scripts and constants that a client in another language needs, in JSON's types."""
+    """Describe the scripts and constants that a client in another language needs, in JSON's
+    types."""
     queue = QueueSettings()
     worker = WorkerSettings()
     template = keys.Keys("<queue>", "<group>", "<namespace>:{<group>}:<queue>:")
-    wait, pause = ([str(word) for word in Ops(template).wait(1.0, paused=paused)] for paused in (False, True))
+    wait, pause = (
+        [str(word) for word in Ops(template).wait(1.0, paused=paused)] for paused in (False, True)
+    )
     for words in (wait, pause):
         words[words.index("BLOCK") + 1] = "<ms>"
     return {

@@ -23,7 +23,8 @@ NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by script
 
 
 class Jobs:
-    """Decoder for the jobs of one queue. It keeps no state. Ids that are made of an entry end with *place*."""
+    """Decoder for the jobs of one queue. It keeps no state. Ids that are made of an entry end with
+    *place*."""
 
     def __init__(self, queue: str, codec: Codec[Any], place: str = "") -> None:
         self._queue = queue
@@ -32,21 +33,31 @@ class Jobs:
         self._keeper = keeper(codec)
         self._binding = codec if binds(codec) else None
 
-    def job(self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0) -> tuple[Job, int, str]:
-        """Return the job, its token, and why it can't be decoded. The reason is '' if it can. If it can't, `payload` is
-        raw bytes.
+    def job(
+        self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0
+    ) -> tuple[Job, int, str]:
+        """Return the job, its token, and why it can't be decoded. The reason is '' if it can. If it
+        can't, `payload` is raw bytes.
         """
         name = text(entry)
         headers: dict[str, str] = {}
         job_id = name
         carried = 0
         enqueued = None
-        undecoded = type(fields[0]) is bytes if fields else False  # python -bb forbids to compare these
-        if undecoded and len(fields) == 2 and fields[0] == b"data":  # nearly every job has only a payload
+        # python -bb forbids to compare these
+        undecoded = type(fields[0]) is bytes if fields else False
+        # nearly every job has only a payload
+        if undecoded and len(fields) == 2 and fields[0] == b"data":
             payload = fields[1]
-        elif undecoded and len(fields) == 4 and fields[0] == b"data" and fields[2] not in _ENTRY_FIELDS:
+        elif (
+            undecoded
+            and len(fields) == 4
+            and fields[0] == b"data"
+            and fields[2] not in _ENTRY_FIELDS
+        ):
             payload = fields[1]
-            headers = {text(fields[2]): text(fields[3])}  # nearly every other job has only trace headers besides
+            # nearly every other job has only trace headers besides
+            headers = {text(fields[2]): text(fields[3])}
         else:
             own: dict[bytes, Any] = {}
             for key, value in zip(fields[::2], fields[1::2], strict=True):
@@ -60,7 +71,11 @@ class Jobs:
             payload = own.get(b"data")
             carried = decoded_number(own.get(b"attempt"), 10**9)
             enqueued = own.get(b"enq")
-        ms = decoded_number(enqueued) if enqueued is not None else decoded_number(name.partition("-")[0])
+        ms = (
+            decoded_number(enqueued)
+            if enqueued is not None
+            else decoded_number(name.partition("-")[0])
+        )
         token = carried + deliveries
         wrong = ""
         value = b"" if payload is None else raw(payload)
@@ -68,7 +83,9 @@ class Jobs:
             wrong = "no payload: the entry has no field 'data'"
         else:
             try:
-                decode = self._decode if self._binding is None else of_job(self._binding, job_id).decode
+                decode = (
+                    self._decode if self._binding is None else of_job(self._binding, job_id).decode
+                )
                 value = decode(value)
             except KeyboardInterrupt:
                 raise
@@ -79,7 +96,9 @@ class Jobs:
         job = make_job(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
         return job, token, wrong
 
-    def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
+    def grant(
+        self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim
+    ) -> Grant | None:
         """Decode the reply to a lease call. Return `None` when this worker was declared dead."""
         try:
             known, next_due, taken, fresh, healed, now = reply[:6]
@@ -124,7 +143,11 @@ class Jobs:
             claims.append(kind(job, worker, name, 1, 1, duration, moment, False, len(payload)))
         if self._keeper is not None:
             for claim, data in self._kept(claims, taken, fresh):
-                kept = self._keeper if self._binding is None else keeper(of_job(self._binding, claim.job.id))
+                kept = (
+                    self._keeper
+                    if self._binding is None
+                    else keeper(of_job(self._binding, claim.job.id))
+                )
                 if kept is not None and (ticket := kept.ticket(data)) is not None:
                     claim.ticket = ticket
         return Grant(
@@ -144,12 +167,15 @@ class Jobs:
     def _taken(
         self, taken: Any, worker: str, duration: float | None, moment: float, kind: type[Claim]
     ) -> Iterator[tuple[Claim, str]]:
-        """Yield claims on jobs with more than a payload, or with earlier leases, each with its decoding error."""
+        """Yield claims on jobs with more than a payload, or with earlier leases, each with its
+        decoding error."""
         for entry, fields, deliveries, releases, *deaths in taken:
             job, token, reason = self.job(entry, fields, deliveries, releases)
             name = text(entry)
             named = job.id != name or "id" in map(text, fields[::2])
-            claim = kind(job, worker, name, deliveries, token, duration, moment, named, sum(map(len, fields)))
+            claim = kind(
+                job, worker, name, deliveries, token, duration, moment, named, sum(map(len, fields))
+            )
             if self._place:
                 self.placed(claim)
             if deaths:
@@ -163,9 +189,13 @@ class Jobs:
 
     def _kept(self, claims: Sequence[Claim], taken: Any, fresh: Any) -> Iterator[tuple[Any, bytes]]:
         """Yield each claim with its payload, undecoded."""
-        came = {text(entry): raw(payload) for entry, payload in zip(fresh[::2], fresh[1::2], strict=True)}
+        came = {
+            text(entry): raw(payload)
+            for entry, payload in zip(fresh[::2], fresh[1::2], strict=True)
+        }
         for entry, fields, *_ in taken:
-            own = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}  # the first counts
+            # the first counts
+            own = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}
             came[text(entry)] = raw(own.get(b"data", b""))
         for claim in claims:
             yield claim, came[claim.entry]
@@ -176,7 +206,9 @@ class Jobs:
         if name == "dead":
             return self._letter(entry, fields)
         if name.startswith("ended:"):
-            return self._end(entry, fields, name[6:], deliveries, text(worker) or None, ms / 1000, *more)
+            return self._end(
+                entry, fields, name[6:], deliveries, text(worker) or None, ms / 1000, *more
+            )
         job, token, wrong = self.job(entry, fields, deliveries, releases)
         reason = wrong or _kept(fields, _REASON)
         traceback = _kept(fields, _TRACEBACK)
@@ -185,7 +217,9 @@ class Jobs:
         since = (now - ms) / 1000 if name == "leased" else None
         holder = text(worker) if name == "leased" else None
         its_entry = None if name == "delayed" else text(entry)
-        state = JobState(job, name, holder, since, due, reason, its_entry, traceback, suspended=bool(more))
+        state = JobState(
+            job, name, holder, since, due, reason, its_entry, traceback, suspended=bool(more)
+        )
         return tried.told(state, token)
 
     def _end(
@@ -200,8 +234,10 @@ class Jobs:
         deliveries: int = 0,
         run: Any = b"",
     ) -> JobState[Any]:
-        """Decode the end of a job, with the job if the history has it. Its attempts end with the last one."""
-        kept = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}  # the first counts
+        """Decode the end of a job, with the job if the history has it. Its attempts end with the
+        last one."""
+        # the first counts
+        kept = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}
         enqueued = decoded_number(kept.get(b"enq"))
         tried = Tried.of(_kept(fields, _ATTEMPTS) or "").beside(text(run))
         if state == "completed" and began:
@@ -214,7 +250,8 @@ class Jobs:
         traceback = _kept(fields, _TRACEBACK) if state == "dead" else None
         children = children_of(_kept(fields, _CHILDREN) or "")
         return tried.told(
-            JobState(job, state, worker, at, None, reason, None, traceback, children=children), deliveries
+            JobState(job, state, worker, at, None, reason, None, traceback, children=children),
+            deliveries,
         )
 
     def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
@@ -222,10 +259,21 @@ class Jobs:
         died = decoded_number(text(entry).partition("-")[0]) / 1000
         if [raw(key) for key in fields[:6:2]] != [b"reason", b"worker", b"released"]:
             job, _, wrong = self.job(entry, fields)
-            return JobState(job, "dead", None, died, None, wrong or "put here by somebody else", text(entry))
+            return JobState(
+                job, "dead", None, died, None, wrong or "put here by somebody else", text(entry)
+            )
         job, token, wrong = self.job(entry, fields[6:], 0, decoded_number(fields[5]))
         reason = text(fields[1]) or wrong or ""
-        state = JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), _kept(fields[6:], _TRACEBACK))
+        state = JobState(
+            job,
+            "dead",
+            text(fields[3]),
+            died,
+            None,
+            reason,
+            text(entry),
+            _kept(fields[6:], _TRACEBACK),
+        )
         return Tried.of(_kept(fields, _ATTEMPTS) or "").told(state, token)
 
     def page(self, reply: Any) -> Page:
@@ -233,7 +281,8 @@ class Jobs:
         return Page([self.state(row, now) for row in rows], text(cursor))
 
     def found(self, reply: Any) -> tuple[JobState[Any] | None, str]:
-        """Decode the answer of `find`, with the results of steps as they are kept, and the cursor to continue from."""
+        """Decode the answer of `find`, with the results of steps as they are kept, and the cursor
+        to continue from."""
         now, row, cursor, *run = reply
         if not row:
             return None, text(cursor)
@@ -243,10 +292,21 @@ class Jobs:
             steps = tuple(record.step(now / 1000, record.value) for record in records(rows))
             state = evolve(state, steps=steps, progress=progress_of(progress))
             if not text(row[2]).startswith("ended:"):  # that row has them already
-                state = Tried.of(_kept(row[1], _ATTEMPTS) or "").beside(text(deliveries)).told(state, state.deliveries)
+                state = (
+                    Tried.of(_kept(row[1], _ATTEMPTS) or "")
+                    .beside(text(deliveries))
+                    .told(state, state.deliveries)
+                )
         return state, text(cursor)
 
 
 def _kept(fields: Any, name: bytes) -> str | None:
     """Decode a field that a retry leaves, `None` if there is none."""
-    return next((text(fields[i + 1]) or None for i in range(0, len(fields) - 1, 2) if raw(fields[i]) == name), None)
+    return next(
+        (
+            text(fields[i + 1]) or None
+            for i in range(0, len(fields) - 1, 2)
+            if raw(fields[i]) == name
+        ),
+        None,
+    )

@@ -13,7 +13,8 @@ from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
 PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
-JOB_HEADER_PREFIX = "headrace-"  # prefix of headers that describe one job, and are not copied to another
+# prefix of headers that describe one job, and are not copied to another
+JOB_HEADER_PREFIX = "headrace-"
 FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
 LIMITED = "limited"  # reserved consumer: entries that a rate limit holds back
 BEHIND = "behind"  # reserved consumer: entries that wait behind another of their key
@@ -40,7 +41,8 @@ class Keys:
 
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
-        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` with the rules for names."""
+        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` with the rules for
+        names."""
         if not (1 <= len(text("queue", queue)) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
             raise ConfigurationError(
                 f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' between two parts"
@@ -86,13 +88,16 @@ class Keys:
         return f"{self.prefix}result:{job_id}"
 
     def flow(self, run: str) -> str:
-        """Return the key of a run's state. These keys belong to the flow, a queue that is named like the group."""
+        """Return the key of a run's state. These keys belong to the flow, a queue that is named
+        like the group."""
         return f"{self.prefix}flow:{run}"
 
 
 def _namespace(value: object) -> None:
     if not NAMESPACE.fullmatch(text("namespace", value)):
-        raise ConfigurationError(f"namespace {value!r}: use 1-100 letters, digits, '.', '_' and '-'")
+        raise ConfigurationError(
+            f"namespace {value!r}: use 1-100 letters, digits, '.', '_' and '-'"
+        )
 
 
 def job_id(value: object) -> str:
@@ -134,29 +139,36 @@ def worker_name(value: object) -> str:
 
 
 def pattern(namespace: str) -> str:
-    """Return the SCAN pattern that finds every queue of *namespace*. Raises `ConfigurationError` for a bad name."""
+    """Return the SCAN pattern that finds every queue of *namespace*. Raises `ConfigurationError`
+    for a bad name."""
     _namespace(namespace)
     return f"{namespace}:{{*}}:*:[jds][oec]*"
 
 
 def queue_of(key: str) -> str | None:
-    """Return the queue to which *key* belongs, if the key is a stream, delayed jobs or schedules. Such a key shows that
-    the queue exists.
+    """Return the queue to which *key* belongs, if the key is a stream, delayed jobs or schedules.
+    Such a key shows that the queue exists.
     """
     match = re.fullmatch(r"[^{]*:\{([^}]*)\}:([^:]+):(?:jobs|jobs:\d|delayed|schedules)", key)
     return match[2] if match and QUEUE.fullmatch(match[2]) else None
 
 
 def run_pattern(flow: str, namespace: str, prefix: str = "") -> str:
-    """Return the SCAN pattern that finds the runs of a flow, `*` for all flows, in any shard, by their *prefix*."""
+    """Return the SCAN pattern that finds the runs of a flow, `*` for all flows, in any shard, by
+    their *prefix*."""
     begin = re.sub(r"([\\*?\[\]])", r"\\\1", prefix)
     return f"{namespace}:{{{flow}*}}:{flow}:flow:{begin}*"
 
 
 def run_in(key: str) -> tuple[str, str] | None:
-    """Return the flow and the id of the run with its state at *key*. Return `None` if the key is no run's."""
+    """Return the flow and the id of the run with its state at *key*. Return `None` if the key is no
+    run's."""
     match = re.fullmatch(r"[^{]*:\{([^}~]*)(?:~\d+\.\d+)?\}:([^:]+):flow:(.+)", key, re.DOTALL)
-    return (match[2], match[3]) if match and match[1] == match[2] and QUEUE.fullmatch(match[2]) else None
+    return (
+        (match[2], match[3])
+        if match and match[1] == match[2] and QUEUE.fullmatch(match[2])
+        else None
+    )
 
 
 def in_shard(key: str) -> bool:

@@ -1,4 +1,5 @@
-"""An operation as a value. It has one script, its keys and arguments, and the decoder of its reply."""
+"""An operation as a value. It has one script, its keys and arguments, and the decoder of its
+reply."""
 
 from __future__ import annotations
 
@@ -23,15 +24,19 @@ FEW = 16  # arguments that are packed together with the head: joining two parts 
 def pack(command: Sequence[Arg]) -> bytes:
     """Pack a command in wire format, in C. For asyncio, redis-py does this in Python.
 
-    Numbers become text here, because hiredis calls their `repr`, and does not check whether that raises, as a signal
-    handler may. hiredis 3.5 then reads a null pointer, and Ctrl-C crashes the process.
+    Numbers become text here, because hiredis calls their `repr`, and does not check whether that
+    raises, as a signal handler may. hiredis 3.5 then reads a null pointer, and Ctrl-C crashes the
+    process.
     """
     spelled = tuple([b"%d" % arg if isinstance(arg, int) else arg for arg in command])
     return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(spelled)
 
 
-def chunks(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
-    """Cut *items* into chunks of at most *most* items and *most_bytes* bytes. A larger item is a chunk alone."""
+def chunks(
+    items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int
+) -> Iterator[Sequence[T]]:
+    """Cut *items* into chunks of at most *most* items and *most_bytes* bytes. A larger item is a
+    chunk alone."""
     start = weight = 0
     for at, item in enumerate(items):
         weight += size(item)
@@ -53,9 +58,10 @@ class TooLarge(ValueError):
 class Op(Generic[R_co]):
     """One round trip as a value. Nothing is sent until an executor runs it.
 
-    A recorded script has `lane_prefix`. The executor adds the lane's key and the call number, and a repeated call is
-    answered from the record of the first one. Other scripts are safe to repeat. To send an operation in your own
-    pipeline, call `pipe.execute_command(*op.wire())`, and `op.decode(reply)` for its reply.
+    A recorded script has `lane_prefix`. The executor adds the lane's key and the call number, and a
+    repeated call is answered from the record of the first one. Other scripts are safe to repeat. To
+    send an operation in your own pipeline, call `pipe.execute_command(*op.wire())`, and
+    `op.decode(reply)` for its reply.
     """
 
     name: str
@@ -67,7 +73,8 @@ class Op(Generic[R_co]):
     items: Sequence[Any] = ()
     """The arguments of *join*. Concurrent calls of one operation may be sent as one."""
     join: Callable[[Sequence[Any]], Op[Any]] | None = None
-    """Makes one operation of the items of several. Its decoded reply is a list, one element for each item."""
+    """Makes one operation of the items of several. Its decoded reply is a list, one element for
+    each item."""
     durability: DurabilityWait | None = None
     """The wait that goes with it, if its writes are to be durable."""
 
@@ -78,7 +85,8 @@ class Op(Generic[R_co]):
 
     @cached_property
     def body(self) -> memoryview:
-        """The arguments in wire format, packed early. The head (lane, call number) is known only when sending."""
+        """The arguments in wire format, packed early. The head (lane, call number) is known only
+        when sending."""
         packed = pack(self.args)
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 
@@ -87,10 +95,13 @@ class Op(Generic[R_co]):
         head = self._head(verb, lane, call)
         if len(self.args) <= FEW:
             return pack((*head, *self.args))
-        return b"".join((b"*%d\r\n" % (len(head) + len(self.args)), pack(head).partition(b"\r\n")[2], self.body))
+        return b"".join(
+            (b"*%d\r\n" % (len(head) + len(self.args)), pack(head).partition(b"\r\n")[2], self.body)
+        )
 
     def wire(self, verb: str = "EVAL", lane: str = "-", call: str = "") -> tuple[Arg, ...]:
-        """Return the command. Without *call* nothing is recorded, which is right in a MULTI, as we never repeat it."""
+        """Return the command. Without *call* nothing is recorded, which is right in a MULTI, as we
+        never repeat it."""
         return (*self._head(verb, lane, call), *self.args)
 
     def _head(self, verb: str, lane: str, call: str) -> tuple[Arg, ...]:
@@ -100,7 +111,8 @@ class Op(Generic[R_co]):
         return (verb, script, len(self.keys), *self.keys)
 
 
-ITEM_BYTES = 1 << 16  # largest item of a prepared call; for larger items the packing time does not matter
+# largest item of a prepared call; for larger items the packing time does not matter
+ITEM_BYTES = 1 << 16
 _LANE = "0" * 16  # as long as a lane's name
 _EMPTY = b"$0\r\n\r\n"
 N = TypeVar("N")
@@ -108,7 +120,8 @@ N = TypeVar("N")
 
 @frozen(eq=False)
 class Prepared(Generic[N, T]):
-    """A packed call of a recorded script, without its lane, the number of the call, and the arguments of one item.
+    """A packed call of a recorded script, without its lane, the number of the call, and the
+    arguments of one item.
 
     For single calls, making an `Op` takes as long as sending it.
     """
@@ -137,7 +150,9 @@ class Prepared(Generic[N, T]):
         """Pack *op* except for its lane, the number of the call, and the arguments of the item."""
         words, _, rest = op.packed("EVALSHA", _LANE, "").removesuffix(_EMPTY).partition(b"\r\n")
         before, _, behind = rest.partition(f":{_LANE}\r\n".encode())
-        return cls(join, op, args, weight, op.lane_prefix, int(words[1:]), before + b":", b"\r\n" + behind)
+        return cls(
+            join, op, args, weight, op.lane_prefix, int(words[1:]), before + b":", b"\r\n" + behind
+        )
 
     def packed(self, lane: str, call: int, item: N) -> bytes:
         args = self.args(item)

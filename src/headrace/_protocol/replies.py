@@ -1,4 +1,5 @@
-"""The answers of scripts as values, and their decoders. `jobs` and the rooms of `features` read the rest.
+"""The answers of scripts as values, and their decoders. `jobs` and the rooms of `features` read the
+rest.
 
 Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 """
@@ -44,8 +45,9 @@ class Died:
 
 
 class Verdicts(list[bool]):
-    """One bool per job to settle. `letters` has new dead letters, each with its queue, by their positions in this list.
-    Other jobs that died because of the settlement have the positions -1, -2, ….
+    """One bool per job to settle. `letters` has new dead letters, each with its queue, by their
+    positions in this list. Other jobs that died because of the settlement have the positions -1,
+    -2, ….
     """
 
     letters: Mapping[int, tuple[str, Died]] = MappingProxyType({})
@@ -53,13 +55,15 @@ class Verdicts(list[bool]):
 
 @frozen
 class Grant:
-    """The answer to a lease call. It has the claims, jobs that do not decode, and when the next delayed job is due.
+    """The answer to a lease call. It has the claims, jobs that do not decode, and when the next
+    delayed job is due.
 
-    *healed*: the consumer group was missing and was created. *paused*: the queue is paused, a rate limit admits nothing
-    before `next_due`, or a caller without a worker holds a suspect. *now*: the server's clock, in seconds. *levels*:
-    the queue's number of levels, if the worker knows fewer. *died*: jobs without attempts left. *unread*: of a queue
-    with terms, its look at new jobs did not reach their end. *structure*: of its terms, '' for none. *elsewhere*:
-    nothing was handed out, because the queue has terms and the call was for one without, or the other way round.
+    *healed*: the consumer group was missing and was created. *paused*: the queue is paused, a rate
+    limit admits nothing before `next_due`, or a caller without a worker holds a suspect. *now*: the
+    server's clock, in seconds. *levels*: the queue's number of levels, if the worker knows fewer.
+    *died*: jobs without attempts left. *unread*: of a queue with terms, its look at new jobs did
+    not reach their end. *structure*: of its terms, '' for none. *elsewhere*: nothing was handed
+    out, because the queue has terms and the call was for one without, or the other way round.
     """
 
     claims: Sequence[Claim]
@@ -76,20 +80,22 @@ class Grant:
 
     @property
     def more(self) -> bool:
-        """Whether to lease again at once. One call hands out about 1 MiB, and looks at a bounded number of jobs."""
+        """Whether to lease again at once. One call hands out about 1 MiB, and looks at a bounded
+        number of jobs."""
         return self.next_due == 0
 
 
 @frozen
 class Declaration:
-    """The answer to a declaration. It has the number of the valid one, and the options that others declared."""
+    """The answer to a declaration. It has the number of the valid one, and the options that others
+    declared."""
 
     version: int
     others: Mapping[str, str]
 
     def differences(self, queue: str, ours: Mapping[str, str], *, serving: bool) -> list[str]:
-        """Describe each option of *queue* that others declared differently from *ours*. *serving* is true for a
-        worker.
+        """Describe each option of *queue* that others declared differently from *ours*. *serving*
+        is true for a worker.
         """
         counts = "this one counts now" if serving else "theirs counts"
         return [
@@ -103,8 +109,8 @@ class Declaration:
 class Entered:
     """The answer to a worker that registers under a name that its user chose.
 
-    `verdict` 1: the worker is registered, and is the heir of *other*, its predecessor, or ''. 0: *other*, as the server
-    describes it, may be alive. -1: *other* is alive.
+    `verdict` 1: the worker is registered, and is the heir of *other*, its predecessor, or ''. 0:
+    *other*, as the server describes it, may be alive. -1: *other* is alive.
     """
 
     verdict: int
@@ -113,7 +119,8 @@ class Entered:
 
 @frozen
 class Reclaimed:
-    """The answer to a reclaim call. It has the moved jobs, and the seconds until the next call is useful, if soon."""
+    """The answer to a reclaim call. It has the moved jobs, and the seconds until the next call is
+    useful, if soon."""
 
     moved: int
     again: float | None = None
@@ -135,12 +142,14 @@ def decoded_number(value: Any, limit: int = 1 << 53) -> int:
 
 
 def text(value: Any) -> str:
-    """Decode bytes to text, with escapes for bytes that are not UTF-8. A str, from a decoding client, stays."""
+    """Decode bytes to text, with escapes for bytes that are not UTF-8. A str, from a decoding
+    client, stays."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def named(value: Any) -> str:
-    """Decode a job's id. An id that is not UTF-8 becomes `Escaped`, so that it can be sent back unchanged."""
+    """Decode a job's id. An id that is not UTF-8 becomes `Escaped`, so that it can be sent back
+    unchanged."""
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
@@ -158,11 +167,14 @@ def bools(reply: Any) -> list[bool]:
 
 
 def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[[Any], Verdicts]:
-    """Return the decoder for settlements of these jobs, each with its reason. *dead* is the number of a death."""
+    """Return the decoder for settlements of these jobs, each with its reason. *dead* is the number
+    of a death."""
 
     def decode(reply: Any) -> Verdicts:
         made = Verdicts(bools(reply))
-        made.letters = {at: _letter(*items[at]) for at, verdict in enumerate(reply) if verdict == dead}
+        made.letters = {
+            at: _letter(*items[at]) for at, verdict in enumerate(reply) if verdict == dead
+        }
         return made
 
     return decode
@@ -181,14 +193,16 @@ def died(letter: Any) -> Died:
 
 
 def completed(claims: Sequence[Claim], codec: Codec[Any]) -> Callable[[Any], list[bool]]:
-    """Return the decoder of a completion. It deletes payloads that the codec stores outside of Redis."""
+    """Return the decoder of a completion. It deletes payloads that the codec stores outside of
+    Redis."""
     kept = keeper(codec)
     if kept is None:
         return bools
 
     def decode(reply: Any) -> list[bool]:
         won = bools(reply)
-        for claim, ours in zip(claims, won, strict=False):  # a script may have had room only for the first claims
+        # a script may have had room only for the first claims
+        for claim, ours in zip(claims, won, strict=False):
             if ours and (ticket := getattr(claim, "ticket", None)) is not None:
                 kept.discard(ticket)
         return won
@@ -212,8 +226,8 @@ def added(reply: Any) -> list[tuple[str, bool]]:
 
 
 def plain_ids(reply: Any, place: str = "") -> list[str]:
-    """Decode the ids of added jobs. They come as a list, or as the first of consecutive ids and their number. Each ends
-    with *place*.
+    """Decode the ids of added jobs. They come as a list, or as the first of consecutive ids and
+    their number. Each ends with *place*.
     """
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
@@ -245,7 +259,16 @@ def measured(reply: Any) -> tuple[Counts, float, float]:
 
 def reclaimed(reply: Any) -> Reclaimed:
     moved, again, declared, more, promoted, due, tick, *rests = reply
-    return Reclaimed(moved, wait_of(again), declared, bool(more), promoted, wait_of(due), wait_of(tick), bool(rests))
+    return Reclaimed(
+        moved,
+        wait_of(again),
+        declared,
+        bool(more),
+        promoted,
+        wait_of(due),
+        wait_of(tick),
+        bool(rests),
+    )
 
 
 def wait_of(ms: int) -> float | None:
@@ -257,9 +280,12 @@ def moved(reply: Any) -> tuple[int, str]:
     return int(reply[0]), text(reply[1])
 
 
-def redriven(from_step: str, codec: Codec[Any], ticket: str | None) -> Callable[[Any], tuple[int, str]]:
-    """Return the decoder of a redrive. It raises `ValueError` for a run without the step *from_step*. If the codec
-    stores the replaced payload outside of Redis, it deletes that by its *ticket*.
+def redriven(
+    from_step: str, codec: Codec[Any], ticket: str | None
+) -> Callable[[Any], tuple[int, str]]:
+    """Return the decoder of a redrive. It raises `ValueError` for a run without the step
+    *from_step*. If the codec stores the replaced payload outside of Redis, it deletes that by its
+    *ticket*.
     """
     kept = None if ticket is None else keeper(codec)
 
@@ -269,7 +295,9 @@ def redriven(from_step: str, codec: Codec[Any], ticket: str | None) -> Callable[
         if reply[0] >= 0:
             return moved(reply)
         names = ", ".join(repr(text(name)) for name in reply[2:]) or "none"
-        raise ValueError(f"from_step={from_step!r}: the run has no such step; it has recorded {names:.2000}")
+        raise ValueError(
+            f"from_step={from_step!r}: the run has no such step; it has recorded {names:.2000}"
+        )
 
     return decode
 

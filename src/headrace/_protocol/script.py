@@ -1,26 +1,29 @@
-"""The loader of a `.lua` file with the fragments it needs. Its header is its signature, with the names of its keys and
-arguments.
+"""The loader of a `.lua` file with the fragments it needs. Its header is its signature, with the
+names of its keys and arguments.
 
-A script's header is its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of its body (`local
-lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `jobs (stream)`, and `levels...` is a
-list of any length. An argument is a string, a whole number (`ttl int`), a number from 1 to 1,000 (`limit count`), or
-true for '1' (`woken flag`). `items...` is any number of arguments. Its local has the index in ARGV of the first one.
+A script's header is its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of
+its body (`local lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written
+`jobs (stream)`, and `levels...` is a list of any length. An argument is a string, a whole number
+(`ttl int`), a number from 1 to 1,000 (`limit count`), or true for '1' (`woken flag`). `items...` is
+any number of arguments. Its local has the index in ARGV of the first one.
 
-Fragments are put before the body, or in its middle where they are included there. To define their functions takes a few
-µs, which calls that end earlier save.
+Fragments are put before the body, or in its middle where they are included there. To define their
+functions takes a few µs, which calls that end earlier save.
 
-A feature is a fragment of `lua/features/`, and owns its keys. Its header names them. Keys that belong together have one
-owner, so that a script's header names at most eight of its own. A file that reads keys of a feature says `-- @feature
-NAME`, or `-- @include NAME` to call the feature's functions as well. The loader appends those keys of the features that
-the script or its fragments use to the script's own, in the order of `FEATURES`, before a list of any length.
+A feature is a fragment of `lua/features/`, and owns its keys. Its header names them. Keys that
+belong together have one owner, so that a script's header names at most eight of its own. A file
+that reads keys of a feature says `-- @feature NAME`, or `-- @include NAME` to call the feature's
+functions as well. The loader appends those keys of the features that the script or its fragments
+use to the script's own, in the order of `FEATURES`, before a list of any length.
 
-A feature has hooks, which the moves of `lua/kernel/` call. Its header names them, each with the function, and the key
-of `q` without which it is not called: `HOOKS  forgets: forget_turns (turns)`. The line `-- @hooks forgets(q, names)`
-stands for the calls of all features that have the hook, and includes them. So a new feature changes neither the kernel
-nor a script.
+A feature has hooks, which the moves of `lua/kernel/` call. Its header names them, each with the
+function, and the key of `q` without which it is not called: `HOOKS  forgets: forget_turns (turns)`.
+The line `-- @hooks forgets(q, names)` stands for the calls of all features that have the hook, and
+includes them. So a new feature changes neither the kernel nor a script.
 
-The line `-- @queue` in a table stands for the keys that the called functions read as fields of `q`. `-- @queue without
-asleep` leaves out keys of the script, or of features: then functions that ask for such a key do less.
+The line `-- @queue` in a table stands for the keys that the called functions read as fields of `q`.
+`-- @queue without asleep` leaves out keys of the script, or of features: then functions that ask
+for such a key do less.
 """
 
 from __future__ import annotations
@@ -35,12 +38,23 @@ from itertools import chain
 from attrs import field, frozen
 
 FEATURES = (
-    *("leases", "delayed", "dead", "workers", "schedules", "transfers", "cancellations", "events", "history"),
+    *(
+        "leases",
+        "delayed",
+        "dead",
+        "workers",
+        "schedules",
+        "transfers",
+        "cancellations",
+        "events",
+        "history",
+    ),
     *("runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels"),
 )
 """All features, in the order of their keys. The first are of all queues."""
 KERNEL = ("finish", "depart")
-"""The moves of a job. Each is a fragment of `lua/kernel/`, which calls the functions of features."""
+"""The moves of a job. Each is a fragment of `lua/kernel/`, which calls the functions of
+features."""
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 _FEATURE = re.compile(r"^-- @feature (\w+)\n", re.MULTILINE)
@@ -48,7 +62,9 @@ _WANTED = re.compile(r"^-- @(?:include|feature) \w+\n", re.MULTILINE)
 _HOOKS = re.compile(r"^( *)-- @hooks (\w+)(\(.*\))\n", re.MULTILINE)
 _GROUP = re.compile(r"((?:^-- @(?:include|feature) \w+\n)+)", re.MULTILINE)
 _QUEUE = re.compile(r"^ *-- @queue(?: without ([\w, ]+))?\n", re.MULTILINE)
-_FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)(\(.*\bend\n|\((?:.*\n)+?end\b.*\n)", re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^(?:local )?function ([\w.]+)(\(.*\bend\n|\((?:.*\n)+?end\b.*\n)", re.MULTILINE
+)
 _TEXTS = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|--[^\n]*""")
 _SECTIONS = ("KEYS", "ARGV", "REPLY", "COST")
 _HEADER = re.compile(
@@ -74,7 +90,8 @@ class Header:
         return _listed(self.sections["KEYS"])
 
     def args(self) -> list[str]:
-        """Return the names of the arguments. A name that ends in `...` stands for any number of arguments."""
+        """Return the names of the arguments. A name that ends in `...` stands for any number of
+        arguments."""
         return [name for name, _ in self.typed_args()]
 
     def typed_args(self) -> list[tuple[str, str]]:
@@ -97,14 +114,16 @@ class Script:
     levelled: bool = False
     """Whether its last keys are the streams of the queue's priority levels after the first."""
     keys: tuple[str, ...] = ()
-    """All its keys, as headers write them. They are its own keys, the keys of features, and a variable tail."""
+    """All its keys, as headers write them. They are its own keys, the keys of features, and a
+    variable tail."""
     features: Mapping[str, Sequence[str]] = field(factory=dict[str, Sequence[str]])
     """The keys that it uses of each feature, in the order of the features."""
 
 
 @cache
 def script(name: str) -> Script:
-    """Load `lua/<name>.lua`. Raises `ValueError` for a bad header, or for fragments that include each other."""
+    """Load `lua/<name>.lua`. Raises `ValueError` for a bad header, or for fragments that include
+    each other."""
     head = header(name)
     text = _read(f"{name}.lua")
     comment, wanted, body = _apart(text)
@@ -117,24 +136,35 @@ def script(name: str) -> Script:
         pieces.append("".join([part, *map(_fragment, found[before:])]))
     queue = _QUEUE.search(body)
     fields = (
-        _fields(body, "".join(map(_fragment, found))).difference((queue[1] or "").split(", ")) if queue else set[str]()
+        _fields(body, "".join(map(_fragment, found))).difference((queue[1] or "").split(", "))
+        if queue
+        else set[str]()
     )
     words = _words(body).difference(head.args())
     named = {*found, *_FEATURE.findall("".join([text, *map(_file, found)]))}
     features = _used(named, head.keys(), words | fields - {"levels"})
-    keys = tuple(sorted([*head.keys(), *chain(*features.values())], key=lambda key: key.endswith("...")))
+    keys = tuple(
+        sorted([*head.keys(), *chain(*features.values())], key=lambda key: key.endswith("..."))
+    )
     places = {key: f"KEYS[{at}]" for at, key in enumerate(fixed(keys), 1)}
-    table = (f"{key} = {key if key in words else place}" for key, place in places.items() if key in fields)
+    table = (
+        f"{key} = {key if key in words else place}"
+        for key, place in places.items()
+        if key in fields
+    )
     rest = _QUEUE.sub(f"  {', '.join(table)},\n", "".join(pieces[1:]))
     declared = {key: place for key, place in places.items() if key in words}
     source = "".join([pieces[0], *_locals(declared, keys, head, body, "record" in found), rest])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     recorded = keys[0].startswith("lane ")
-    return Script(name, source, sha, tuple(places)[recorded:], recorded, "levels..." in keys, keys, features)
+    return Script(
+        name, source, sha, tuple(places)[recorded:], recorded, "levels..." in keys, keys, features
+    )
 
 
 def feature(name: str) -> list[str]:
-    """Return the keys of a feature, as its header writes them. Raises `ValueError` when that has another form."""
+    """Return the keys of a feature, as its header writes them. Raises `ValueError` when that has
+    another form."""
     return _listed(_feature(name)[1])
 
 
@@ -144,9 +174,14 @@ def hooks(name: str) -> list[tuple[str, str, str]]:
 
 
 def _feature(name: str) -> re.Match[str]:
-    head = re.match(rf"-- feature {name}: .*\.\n-- KEYS   (.*)\n(?:-- HOOKS  (.*)\n)?", _read(f"features/{name}.lua"))
+    head = re.match(
+        rf"-- feature {name}: .*\.\n-- KEYS   (.*)\n(?:-- HOOKS  (.*)\n)?",
+        _read(f"features/{name}.lua"),
+    )
     if head is None:
-        raise ValueError(f"features/{name}.lua: the header must begin with '-- feature {name}: ….' and '-- KEYS …'")
+        raise ValueError(
+            f"features/{name}.lua: the header must begin with '-- feature {name}: ….' and '-- KEYS …'"
+        )
     return head
 
 
@@ -164,7 +199,8 @@ def _listed(section: str) -> list[str]:
 
 
 def _words(body: str) -> set[str]:
-    """Return the words of a body that may be keys. Fields are left out, and so are locals that it makes."""
+    """Return the words of a body that may be keys. Fields are left out, and so are locals that it
+    makes."""
     code = _TEXTS.sub("", body)
     names = re.findall(r"\b(?:local|for) ([\w, ]+)|\bfunction\b[ \w.]*\(([\w, ]*)\)", code)
     made = {name.strip() for pair in names for name in ",".join(pair).split(",")}
@@ -172,17 +208,23 @@ def _words(body: str) -> set[str]:
 
 
 def _fields(body: str, fragments: str) -> set[str]:
-    """Return the fields of `q` that a body reads, or those functions of fragments that can be reached from it."""
+    """Return the fields of `q` that a body reads, or those functions of fragments that can be
+    reached from it."""
     functions = dict(_FUNCTION.findall(_TEXTS.sub("", fragments)))
     reached = [_TEXTS.sub("", body)]
     for text in reached:  # it grows
-        reached += [functions.pop(name) for name in {*re.findall(r"\w+(?:\.\w+)?", text)} & functions.keys()]
+        reached += [
+            functions.pop(name) for name in {*re.findall(r"\w+(?:\.\w+)?", text)} & functions.keys()
+        ]
     return {*re.findall(r"\bq\.(\w+)\b(?!\s*=[^=])", "".join(reached))}
 
 
 def _used(features: set[str], own: list[str], read: set[str]) -> dict[str, Sequence[str]]:
     more = {"levels"} if _tail(own) else set[str]()
-    found = {name: [key for key in feature(name) if {*fixed([key]), *_tail([key])} <= read - more] for name in FEATURES}
+    found = {
+        name: [key for key in feature(name) if {*fixed([key]), *_tail([key])} <= read - more]
+        for name in FEATURES
+    }
     return {name: keys for name, keys in found.items() if keys and name in features}
 
 
@@ -201,16 +243,21 @@ def _fragment(name: str) -> str:
 
 
 def _calls(line: re.Match[str]) -> str:
-    """Make the calls of a hook. Each feature that has the hook gets one, in a queue with the key that its
-    header names.
+    """Make the calls of a hook. Each feature that has the hook gets one, in a queue with the key
+    that its header names.
     """
     indent, hook, arguments = line.groups()
-    found = [(function, key) for name in FEATURES for its, function, key in hooks(name) if its == hook]
-    return "".join(f"{indent}if q.{key} then {function}{arguments} end\n" for function, key in found)
+    found = [
+        (function, key) for name in FEATURES for its, function, key in hooks(name) if its == hook
+    ]
+    return "".join(
+        f"{indent}if q.{key} then {function}{arguments} end\n" for function, key in found
+    )
 
 
 def _includes(text: str) -> list[str]:
-    """Return the fragments that a fragment includes. Fragments of the features whose hooks it calls come first."""
+    """Return the fragments that a fragment includes. Fragments of the features whose hooks it calls
+    come first."""
     called = {hook for _, hook, _ in _HOOKS.findall(text)}
     return [
         *(name for name in FEATURES if called and called & {hook for hook, _, _ in hooks(name)}),
@@ -242,18 +289,25 @@ def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None
             found.append(name)
 
 
-def _locals(made: dict[str, str], keys: Sequence[str], head: Header, body: str, recording: bool) -> list[str]:
-    # of keys that the body reads, and of the arguments; recording: a fragment declares the call's number
+def _locals(
+    made: dict[str, str], keys: Sequence[str], head: Header, body: str, recording: bool
+) -> list[str]:
+    # of keys that the body reads, and of the arguments; recording: a fragment declares the call's
+    # number
     number = len(fixed(keys))
     given = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...")]
     values = {name: _TYPES[kind].format(f"ARGV[{i}]") for i, name, kind in given[recording:]}
-    lines = [f"local {', '.join(some)} = {', '.join(some.values())}\n" for some in (made, values) if some]
+    lines = [
+        f"local {', '.join(some)} = {', '.join(some.values())}\n" for some in (made, values) if some
+    ]
     lines += [  # not by unpack, which has a limit
         f"local {tail} = {{}} for i = 1, #KEYS - {number} do {tail}[i] = KEYS[i + {number}] end\n"
         for tail in _tail(keys)
         if re.search(rf"\b{tail}\b", body)
     ]
-    items = {tail: len(head.args()) for tail in _tail(head.args()) if re.search(rf"\b{tail}\b", body)}
+    items = {
+        tail: len(head.args()) for tail in _tail(head.args()) if re.search(rf"\b{tail}\b", body)
+    }
     return lines + [f"local {tail} = {first}\n" for tail, first in items.items()]
 
 
@@ -262,7 +316,9 @@ def header(name: str) -> Header:
     found = _HEADER.match(_read(f"{name}.lua"))
     if found is None or found[1] != name:
         raise ValueError(f"{name}.lua: the header must be '-- {name}: …', KEYS, ARGV, REPLY, COST")
-    purpose, *sections, notes = (re.sub(r"\n?--\s+", " ", text).strip() for text in found.groups()[1:])
+    purpose, *sections, notes = (
+        re.sub(r"\n?--\s+", " ", text).strip() for text in found.groups()[1:]
+    )
     return Header(name, purpose, dict(zip(_SECTIONS, sections, strict=True)), notes)
 
 

@@ -37,8 +37,9 @@ def table(
     *,
     note: bool = True,
 ) -> Op[dict[str, str]]:
-    """Read the table of shards, and *note* in it that this queue is used. With *rows*, first replace the table's
-    version *known*, if it notes *queues* queues. *known* is `None` for a missing table.
+    """Read the table of shards, and *note* in it that this queue is used. With *rows*, first
+    replace the table's version *known*, if it notes *queues* queues. *known* is `None` for a
+    missing table.
     """
     args: list[Arg] = [
         keys.queue if note else "",
@@ -50,19 +51,22 @@ def table(
         words = list(map(text, reply))
         return dict(zip(words[::2], words[1::2], strict=True))
 
-    return Op("shards", script("shards"), [keys.shards], [*args, *chain(*(rows or {}).items())], decode)
+    return Op(
+        "shards", script("shards"), [keys.shards], [*args, *chain(*(rows or {}).items())], decode
+    )
 
 
 class ShardJobs(Jobs):
-    """Decoder for the jobs of one shard. A job without an id of its own is named by its entry and the shard."""
+    """Decoder for the jobs of one shard. A job without an id of its own is named by its entry and
+    the shard."""
 
     def __init__(self, queue: ShardedName, codec: Codec[Any]) -> None:
         super().__init__(queue, codec, f"@{queue.shard}")
         self._shard = queue.shard
 
     def placed(self, claim: Claim) -> None:
-        """Add the shard to the id of a job that was enqueued without one. A job that was sent to the back keeps the id
-        of its first entry.
+        """Add the shard to the id of a job that was enqueued without one. A job that was sent to
+        the back keeps the id of its first entry.
         """
         if claim.named and is_entry(claim.job.id):
             object.__setattr__(claim.job, "id", Anonymous.at(claim.job.id, self._shard))
@@ -77,8 +81,8 @@ class ShardJobs(Jobs):
 
 @frozen
 class ShardConfig:
-    """The settings that a shard passes to its successors, for one queue. It has whether the queue is paused, and fields
-    of its stats.
+    """The settings that a shard passes to its successors, for one queue. It has whether the queue
+    is paused, and fields of its stats.
     """
 
     paused: bool
@@ -92,8 +96,9 @@ def shard_config(reply: Any) -> ShardConfig:
 
 @frozen
 class Drained:
-    """The answer of a sealed shard about a queue. `seconds` is how long the queue has been empty there, or `None` if it
-    is not empty. `entries` is the number of jobs in line. `totals` are the shard's totals.
+    """The answer of a sealed shard about a queue. `seconds` is how long the queue has been empty
+    there, or `None` if it is not empty. `entries` is the number of jobs in line. `totals` are the
+    shard's totals.
     """
 
     seconds: float | None
@@ -169,8 +174,8 @@ class ShardOps(BaseShardOps):
         return self.op("present", list(names), lambda reply: [bool(yes) for yes in reply])
 
     def seal(self, version: int) -> Op[ShardConfig]:
-        """Seal the queue in this shard from *version* of the table on. Then it takes no new jobs. *version* 0 only
-        asks.
+        """Seal the queue in this shard from *version* of the table on. Then it takes no new jobs.
+        *version* 0 only asks.
         """
         return self.op("seal", [version], shard_config)
 
@@ -179,12 +184,18 @@ class ShardOps(BaseShardOps):
         return self.op("inherit", list(fields), int)
 
     def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str, Sequence[bytes | str]] | None]:
-        """Suspend a schedule that another shard takes over. The answer is its next tick in ms, its stored data, and the
-        sets of declared schedules that contain it.
+        """Suspend a schedule that another shard takes over. The answer is its next tick in ms, its
+        stored data, and the sets of declared schedules that contain it.
         """
-        return self.op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1], reply[2:]) if reply else None)
+        return self.op(
+            "hand_schedule",
+            [name],
+            lambda reply: (int(reply[0]), reply[1], reply[2:]) if reply else None,
+        )
 
-    def take_schedule(self, name: str, due: int, kept: bytes | str, sets: Sequence[bytes | str] = ()) -> Op[bool]:
+    def take_schedule(
+        self, name: str, due: int, kept: bytes | str, sets: Sequence[bytes | str] = ()
+    ) -> Op[bool]:
         """Take over a schedule, unless one of that name exists."""
         return self.op("take_schedule", [name, due, kept, *sets], bool)
 
@@ -197,18 +208,22 @@ class ShardOps(BaseShardOps):
         return self.op("wipe", [], bool, priorities=LEVELS_AT_MOST)
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
-        """Check a follow-up. It may belong to any shard, of this queue or of another queue in the group."""
+        """Check a follow-up. It may belong to any shard, of this queue or of another queue in the
+        group."""
         made = super().follow(job)
         _routed(job)
         _unlike_an_entry(job)
         return made
 
     def away(self, job: NewJob[Any]) -> str:
-        """Name a follow-up whose key or id belongs to another shard. Without both it stays in this shard."""
+        """Name a follow-up whose key or id belongs to another shard. Without both it stays in this
+        shard."""
         named = job.id if job.key is None else job.key
         if named is None or self.shard.covers(named):
             return ""
-        return name_of(named, job.queue or str(self.keys.queue), f"{next(_ORDER):08x}{secrets.token_hex(10)}")
+        return name_of(
+            named, job.queue or str(self.keys.queue), f"{next(_ORDER):08x}{secrets.token_hex(10)}"
+        )
 
     def _near(self, what: str, queue: str) -> Keys:
         keys = Keys.of(queue, self.namespace)
@@ -250,7 +265,8 @@ def _unlike_an_entry(job: NewJob[Any]) -> None:
 
 @frozen
 class WholeOps(BaseShardOps, EveryOp):
-    """The settings and checks of a whole sharded queue. It makes no operations, as a script reaches one shard."""
+    """The settings and checks of a whole sharded queue. It makes no operations, as a script reaches
+    one shard."""
 
     shards: int = 1
 

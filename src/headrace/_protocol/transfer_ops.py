@@ -1,4 +1,5 @@
-"""The transfer of jobs from one shard to another. Here are the outbox of a shard, and the pure operations on it."""
+"""The transfer of jobs from one shard to another. Here are the outbox of a shard, and the pure
+operations on it."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ class Intent:
 
 @frozen
 class Pending:
-    """A page of an outbox. It has the cursor of the next page (0 if there is none), the jobs to send, and arrived jobs
-    to close.
+    """A page of an outbox. It has the cursor of the next page (0 if there is none), the jobs to
+    send, and arrived jobs to close.
     """
 
     next: int
@@ -59,9 +60,9 @@ class Pending:
 
 @frozen
 class Accepted:
-    """The answer of a shard. `taken` tells whether it has the jobs, and `now` is its time in ms. `replicas` is the
-    number of its node's replicas, or -1 if there is none now, but was one lately. `refused` has the positions of jobs
-    that it lacks and refuses, as it is sealed.
+    """The answer of a shard. `taken` tells whether it has the jobs, and `now` is its time in ms.
+    `replicas` is the number of its node's replicas, or -1 if there is none now, but was one lately.
+    `refused` has the positions of jobs that it lacks and refuses, as it is sealed.
     """
 
     taken: bool
@@ -74,7 +75,11 @@ def closing_target(name: str) -> Target | None:
     """Return the shard in a name for closing. Return `None` for a foreign name."""
     number, _, rest = name.partition(" ")
     queue, _, nonce = rest.partition(" ")
-    return (queue, int(number)) if _readable(f"0 {queue} {nonce}") and re.fullmatch(r"\d{1,6}", number) else None
+    return (
+        (queue, int(number))
+        if _readable(f"0 {queue} {nonce}") and re.fullmatch(r"\d{1,6}", number)
+        else None
+    )
 
 
 def _readable(name: Any) -> str | None:
@@ -95,8 +100,8 @@ def hand(
     closed: Sequence[str] = (),
     skipped: Sequence[ShardRow] = (),
 ) -> Op[Pending]:
-    """Record the jobs that have *arrived* (names in the outbox, and for closing) and the *closed* transfers. Return the
-    jobs to send, except for *skipped* shards.
+    """Record the jobs that have *arrived* (names in the outbox, and for closing) and the *closed*
+    transfers. Return the jobs to send, except for *skipped* shards.
     """
 
     def decode(reply: Any) -> Pending:
@@ -113,7 +118,8 @@ def hand(
 
 
 def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
-    """Add jobs to the shard of *ops*, each once. *since* is a time of that shard from before the jobs were read."""
+    """Add jobs to the shard of *ops*, each once. *since* is a time of that shard from before the
+    jobs were read."""
     args: list[Arg] = [since]
     for intent in intents:
         args += (intent.nonce, *intent.args)

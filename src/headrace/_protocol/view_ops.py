@@ -30,7 +30,8 @@ class About:
 
 @frozen
 class Holding:
-    """The lease of an entry as the server knows it. Its `until` is in seconds, or `None` if unknown."""
+    """The lease of an entry as the server knows it. Its `until` is in seconds, or `None` if
+    unknown."""
 
     worker: str
     count: int
@@ -43,16 +44,23 @@ def about(ops: Ops) -> Op[About]:
     def decode(reply: Any) -> About:
         now, paused, levels, declaration, *words = reply
         said = list(map(text, words))
-        return About(now / 1000, paused == 1, levels + 1, declaration, dict(zip(said[::2], said[1::2], strict=False)))
+        return About(
+            now / 1000,
+            paused == 1,
+            levels + 1,
+            declaration,
+            dict(zip(said[::2], said[1::2], strict=False)),
+        )
 
     return ops.op("about", [], decode)
 
 
 @frozen
 class Signs:
-    """Signs of trouble of a queue. `letters` is the number of dead letters of late, and `more` tells whether there are
-    more. No worker had a handler for the kind of `unhandled` of them. A rate limit holds back `held` jobs. No live
-    worker has a handler for the `kinds` of the next jobs.
+    """Signs of trouble of a queue. `letters` is the number of dead letters of late, and `more`
+    tells whether there are more. No worker had a handler for the kind of `unhandled` of them. A
+    rate limit holds back `held` jobs. No live worker has a handler for the `kinds` of the next
+    jobs.
     """
 
     letters: int = 0
@@ -60,7 +68,8 @@ class Signs:
     more: bool = False
     held: int = 0
     buckets: tuple[int, ...] = ()
-    """The ms until the buckets of the queue's rate limits are full. They are 0 for limits by a header."""
+    """The ms until the buckets of the queue's rate limits are full. They are 0 for limits by a
+    header."""
     kinds: tuple[str, ...] = ()
 
 
@@ -75,7 +84,8 @@ def signs(ops: Ops, seconds: int, limit: int) -> Op[Signs]:
 
 
 def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
-    """Ask for the delivery that leases an entry, and the end of the lease. The answer is `None` if it is not leased."""
+    """Ask for the delivery that leases an entry, and the end of the lease. The answer is `None` if
+    it is not leased."""
 
     def decode(reply: Any) -> Holding | None:
         if not reply:
@@ -96,8 +106,8 @@ def levels(ops: Ops) -> Op[int]:
 
 
 def measure(ops: Ops) -> Op[tuple[Counts, float, float]]:
-    """Count the jobs in each state, and return the age in seconds of the oldest job that may be next, and the
-    longest wait for a signal.
+    """Count the jobs in each state, and return the age in seconds of the oldest job that may be
+    next, and the longest wait for a signal.
     """
     return ops.op("measure", [], replies.measured)
 
@@ -111,8 +121,9 @@ def listing(
     newest: bool = False,
     wanted: Sequence[Arg] = (),
 ) -> Op[Page]:
-    """List a page of the jobs in *state*, which is waiting, running, delayed, blocked, dead or ended. With *newest*,
-    dead and ended jobs come newest first. *wanted* is a value, of which the waiting jobs are listed.
+    """List a page of the jobs in *state*, which is waiting, running, delayed, blocked, dead or
+    ended. With *newest*, dead and ended jobs come newest first. *wanted* is a value, of which the
+    waiting jobs are listed.
     """
     limit = checks.count("limit", limit, most=JOBS_PER_SCRIPT)
     return ops.op("list", [state, cursor, limit, int(newest), *wanted], ops.decoder.page)
@@ -125,13 +136,16 @@ def find(ops: Ops, name: str) -> Op[JobState[Any] | None]:
 
 
 def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str]]:
-    """Find one job, and search the dead letters from *cursor* on. The answer has the cursor to continue from."""
+    """Find one job, and search the dead letters from *cursor* on. The answer has the cursor to
+    continue from."""
     return ops.op("find", [wire_id(name), cursor], ops.decoder.found)
 
 
-def position(ops: Ops, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
-    """Count the jobs in front of a waiting job, and return the cursor to continue from. The count is -1 if the job does
-    not wait.
+def position(
+    ops: Ops, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = ""
+) -> Op[tuple[int, str]]:
+    """Count the jobs in front of a waiting job, and return the cursor to continue from. The count
+    is -1 if the job does not wait.
     """
     return ops.op("position", [wire_id(name), limit, cursor], replies.moved)
 
@@ -142,18 +156,23 @@ def workers(ops: Ops) -> Op[list[WorkerState]]:
 
 
 def known_kinds(ops: Ops) -> Op[frozenset[str]]:
-    """Ask for the kinds of jobs that live workers have handlers for. The answer is '' if a worker takes all kinds."""
+    """Ask for the kinds of jobs that live workers have handlers for. The answer is '' if a worker
+    takes all kinds."""
     return ops.op("workers", [], replies.known_kinds)
 
 
-def seek_delivery(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, float, str]]:
+def seek_delivery(
+    ops: Ops, name: str, cursor: str
+) -> Op[tuple[JobState[Any] | None, int, float, str]]:
     """Like `seek`, with the token of the job's delivery and the server's time in the middle."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[JobState[Any] | None, int, float, str]:
         row = reply[1]
         state, more = jobs.found(reply)
-        token = jobs.job(row[0], row[1], row[3], row[4])[1] if row and text(row[2]) == "leased" else 0
+        token = (
+            jobs.job(row[0], row[1], row[3], row[4])[1] if row and text(row[2]) == "leased" else 0
+        )
         return state, token, reply[0] / 1000, more
 
     op: Op[Any] = seek(ops, name, cursor)
@@ -163,7 +182,8 @@ def seek_delivery(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | 
 def weighed(
     ops: Ops, state: str, cursor: str, limit: int, *, newest: bool = False
 ) -> Op[tuple[list[JobState[Any]], str, float, int]]:
-    """Like `listing`. The answer has jobs, the cursor to continue from, the server's seconds, and the page's bytes."""
+    """Like `listing`. The answer has jobs, the cursor to continue from, the server's seconds, and
+    the page's bytes."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[list[JobState[Any]], str, float, int]:

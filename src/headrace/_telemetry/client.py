@@ -40,7 +40,9 @@ class CallSpan:
 
     __slots__ = ("_batch", "_meters", "_operation", "_place", "_since", "_token", "span")
 
-    def __init__(self, place: Place, operation: str, *, batch: bool = False, kind: Any = None) -> None:
+    def __init__(
+        self, place: Place, operation: str, *, batch: bool = False, kind: Any = None
+    ) -> None:
         self._place = place
         self._operation = operation
         self._batch = batch
@@ -63,7 +65,9 @@ class CallSpan:
         if self._token is not None:
             tracing.detach(self._token)
         if self._meters is not None:
-            self._meters.call(self._place, self._operation, time.perf_counter() - self._since, error)
+            self._meters.call(
+                self._place, self._operation, time.perf_counter() - self._since, error
+            )
             if error is not None:
                 self._failed(error)
         if self.span is not None:
@@ -88,7 +92,13 @@ class SendSpan(CallSpan):
     __slots__ = ("_around", "_links", "_number", "context")
 
     def __init__(
-        self, place: Place, jobs: object = None, *, headers: object = None, batch: bool = False, each: bool = False
+        self,
+        place: Place,
+        jobs: object = None,
+        *,
+        headers: object = None,
+        batch: bool = False,
+        each: bool = False,
     ) -> None:
         given = cast("Mapping[str, str]", headers if isinstance(headers, Mapping) else NO_HEADERS)
         own = tracing.carries(given)  # then it was created elsewhere
@@ -145,7 +155,9 @@ class SettleSpan(CallSpan):
 
     __slots__ = ()
 
-    def __init__(self, place: Place, operation: str, jobs: Sequence[Job], *, batch: bool = False) -> None:
+    def __init__(
+        self, place: Place, operation: str, jobs: Sequence[Job], *, batch: bool = False
+    ) -> None:
         super().__init__(place, operation, batch=batch)
         if self.span is not None and self.span.is_recording():
             tracing.about(self.span, jobs, batch=batch)
@@ -249,7 +261,9 @@ def received(
             meters.batch.record(len(claims), attributes)
         for claim in claims:
             if claim.job.attempt == 1:
-                meters.waited.jobs.record(max(0.0, claim.leased_at - claim.job.enqueued_at), place.common)
+                meters.waited.jobs.record(
+                    max(0.0, claim.leased_at - claim.job.enqueued_at), place.common
+                )
     if traced is None:
         return
     span = tracing.start(traced, place, "receive", context, at=time.time_ns() - int(seconds * 1e9))
@@ -275,8 +289,22 @@ def dead_lettered(settings: Mapping[str, Any], died: Iterable[tuple[str, Died]])
         if meters is not None:
             meters.died.add(1, place.common)
             meters.attempts.record(job.attempts, place.common)
-        about: dict[str, Any] = {"job_id": job.id, "attempt": job.attempts, "reason": job.reason, "kind": job.kind}
-        log_event("job_dead_lettered", words, job.id, queue, job.attempts, job.reason, queue=queue, **about)
+        about: dict[str, Any] = {
+            "job_id": job.id,
+            "attempt": job.attempts,
+            "reason": job.reason,
+            "kind": job.kind,
+        }
+        log_event(
+            "job_dead_lettered",
+            words,
+            job.id,
+            queue,
+            job.attempts,
+            job.reason,
+            queue=queue,
+            **about,
+        )
 
 
 def with_context(headers: Any, flat: Sequence[str]) -> Any:
@@ -286,7 +314,9 @@ def with_context(headers: Any, flat: Sequence[str]) -> Any:
     more = dict(zip(flat[::2], flat[1::2], strict=True))
     if headers is None:
         return more
-    if not isinstance(headers, Mapping) or not more.keys().isdisjoint(cast("Mapping[str, str]", headers)):
+    if not isinstance(headers, Mapping) or not more.keys().isdisjoint(
+        cast("Mapping[str, str]", headers)
+    ):
         return cast(Any, headers)
     return {**cast("Mapping[str, str]", headers), **more}
 
@@ -300,12 +330,23 @@ class Outage:
     An outage is logged when it begins, again at growing intervals, and when it is over.
     """
 
-    __slots__ = ("_drops", "_lock", "_next", "_place", "_trying", "answers", "found", "opened", "since")
+    __slots__ = (
+        "_drops",
+        "_lock",
+        "_next",
+        "_place",
+        "_trying",
+        "answers",
+        "found",
+        "opened",
+        "since",
+    )
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._place = Place("", settings)
         self._lock = _forks.lock()
-        self._drops: dict[str, tuple[float, int]] = {}  # by queue: when to log again, and the number since then
+        # by queue: when to log again, and the number since then
+        self._drops: dict[str, tuple[float, int]] = {}
         self._trying = 0  # round trips that failed, and are not yet answered
         self._next = 0.0  # when to log it again
         self.since = 0.0
@@ -335,7 +376,13 @@ class Outage:
             lasts = now - self.since
         if first or again:
             since = f"for {lasts:.0f} s now: " if again else ""
-            log_event("connection_lost", "%s%s; trying again", since, describe_error(error), server=self._place.server)
+            log_event(
+                "connection_lost",
+                "%s%s; trying again",
+                since,
+                describe_error(error),
+                server=self._place.server,
+            )
         if (meters := instruments()) is not None:
             meters.reconnects.add(1, self._place.at)
 
@@ -352,7 +399,9 @@ class Outage:
             self._drops[queue] = (now + 60.0, 0) if is_due else (next_log, before + number)
         if is_due:
             words = "%d jobs of queue %r are complete without their results: the server is out of memory (maxmemory)"
-            log_event("result_dropped", words, before + number, queue, queue=queue, number=before + number)
+            log_event(
+                "result_dropped", words, before + number, queue, queue=queue, number=before + number
+            )
 
     def ends(self) -> None:
         """Stop counting a round trip that succeeded, or is given up."""

@@ -25,7 +25,9 @@ from headrace.errors import describe_error, users
 
 log = logging.getLogger("headrace")
 _setting_up = _forks.lock()
-_FIELDS_OF_ALL = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "whose"))
+_FIELDS_OF_ALL = frozenset(
+    (*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "whose")
+)
 # Their levels. What stands above each is on the page of log events, which docs/reference.py writes.
 EVENTS = {
     # Its handler raised; when it runs again (`again`), why (`reason`), and the traceback, from
@@ -153,7 +155,13 @@ def log_event(
         return
     if claim is not None:
         job = claim.job
-        fields = {"queue": job.queue, "job_id": job.id, "attempt": job.attempt, "worker": claim.worker, **fields}
+        fields = {
+            "queue": job.queue,
+            "job_id": job.id,
+            "attempt": job.attempt,
+            "worker": claim.worker,
+            **fields,
+        }
     if error is not None:
         fields.setdefault("error", describe_error(error))
     text = f"{event}: {words}"
@@ -225,14 +233,16 @@ class StderrHandler(logging.StreamHandler[Any]):
     def handle(self, record: logging.LogRecord) -> bool:
         """Write a record, unless the program's own handlers do."""
         if logging.root.handlers or any(one is not self for one in log.handlers):
-            log.handlers = [one for one in log.handlers if one is not self]  # a new list: the old one is walked now
+            # a new list: the old one is walked now
+            log.handlers = [one for one in log.handlers if one is not self]
             log.setLevel(self._level)
             return False
         return super().handle(record)
 
 
 def configure_logging() -> None:
-    """Write our log lines to standard error, from INFO on, unless the program has set up logging."""
+    """Write our log lines to standard error, from INFO on, unless the program has set up
+    logging."""
     with _setting_up:
         if not log.hasHandlers() and log.propagate:
             log.addHandler(StderrHandler())

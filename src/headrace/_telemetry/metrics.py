@@ -22,9 +22,18 @@ from headrace import _forks
 from headrace._model.state import Counts
 from headrace._model.terms import Share
 from headrace._model.views.outbox import OutboxView
-from headrace._telemetry.tracing import ERROR, SCHEMA, SCOPE, Place, ProviderCache, Value, error_type
+from headrace._telemetry.tracing import (
+    ERROR,
+    SCHEMA,
+    SCOPE,
+    Place,
+    ProviderCache,
+    Value,
+    error_type,
+)
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # the conventions'
+# the conventions'
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 WAITS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 ATTEMPTS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100)
@@ -50,7 +59,9 @@ class Instruments:
         self.nothing = isinstance(meter, NoOpMeter)
 
         def histogram(name: str, unit: str, about: str, buckets: tuple[float, ...]) -> Any:
-            return meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
+            return meter.create_histogram(
+                name, unit, about, explicit_bucket_boundaries_advisory=buckets
+            )
 
         self.duration = histogram(
             "messaging.client.operation.duration",
@@ -71,7 +82,9 @@ class Instruments:
             "messaging.client.sent.messages", "{message}", "Jobs sent, by operation and error.type."
         )
         self.consumed = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Jobs handed out, by operation and group."
+            "messaging.client.consumed.messages",
+            "{message}",
+            "Jobs handed out, by operation and group.",
         )
         self.waited = Waits(
             histogram(
@@ -80,10 +93,15 @@ class Instruments:
                 "From a job's enqueue to its first delivery, both by the server's clock.",
                 WAITS,
             ),
-            histogram("headrace.outbox.lag", "s", "From the writing of an outbox's row to its job.", WAITS),
+            histogram(
+                "headrace.outbox.lag", "s", "From the writing of an outbox's row to its job.", WAITS
+            ),
         )
         self.attempts = histogram(
-            "headrace.job.attempts", "{attempt}", "Attempts until a job was completed, or dead.", ATTEMPTS
+            "headrace.job.attempts",
+            "{attempt}",
+            "Attempts until a job was completed, or dead.",
+            ATTEMPTS,
         )
         self.batch = histogram(
             "headrace.batch.size",
@@ -92,25 +110,35 @@ class Instruments:
             SIZES,
         )
         self.reclaimed = meter.create_counter(
-            "headrace.jobs.reclaimed", "{job}", "Jobs taken over by this worker from the dead, or from expired leases."
+            "headrace.jobs.reclaimed",
+            "{job}",
+            "Jobs taken over by this worker from the dead, or from expired leases.",
         )
-        self.retried = meter.create_counter("headrace.jobs.retried", "{job}", "Jobs retried by this worker.")
+        self.retried = meter.create_counter(
+            "headrace.jobs.retried", "{job}", "Jobs retried by this worker."
+        )
         self.died = meter.create_counter(
             "headrace.jobs.dead_lettered",
             "{job}",
             "Jobs that became dead letters, each once, by the client whose call ended it.",
         )
         self.dropped = meter.create_counter(
-            "headrace.results.dropped", "{result}", "Results that could not be kept; their jobs are complete."
+            "headrace.results.dropped",
+            "{result}",
+            "Results that could not be kept; their jobs are complete.",
         )
         self.steps = meter.create_counter(
             "headrace.steps.recorded", "{step}", "Steps that have ended and are recorded."
         )
         self.suspended = meter.create_counter(
-            "headrace.runs.suspended", "{run}", "Times that a run began to sleep, or to wait for a signal."
+            "headrace.runs.suspended",
+            "{run}",
+            "Times that a run began to sleep, or to wait for a signal.",
         )
         self.lost = meter.create_counter(
-            "headrace.leases.lost", "{lease}", "Leases found lost when they were settled or renewed."
+            "headrace.leases.lost",
+            "{lease}",
+            "Leases found lost when they were settled or renewed.",
         )
         self.reconnects = meter.create_counter(
             "headrace.reconnects", "{retry}", "Failed round trips that were tried again, by server."
@@ -125,22 +153,31 @@ class Instruments:
             "headrace.queue.oldest",
             [readings.oldest],
             "s",
-            ("Age of the oldest of the next jobs: parked, new, and of each priority level; 0: none waits."),
+            (
+                "Age of the oldest of the next jobs: parked, new, and of each priority level; 0: none waits."
+            ),
         )
         meter.create_observable_gauge(
             "headrace.queue.longest_wait",
             [readings.longest_wait],
             "s",
-            ("Longest wait of a run for its signal, among the 100 oldest that wait for one; 0: none does."),
+            (
+                "Longest wait of a run for its signal, among the 100 oldest that wait for one; 0: none does."
+            ),
         )
         meter.create_observable_gauge(
             "headrace.outbox.rows",
             [outboxes.rows],
             "{row}",
-            ("Rows of an outbox by headrace.job.state (waiting, refused); at most 10,000 are counted."),
+            (
+                "Rows of an outbox by headrace.job.state (waiting, refused); at most 10,000 are counted."
+            ),
         )
         meter.create_observable_gauge(
-            "headrace.outbox.oldest", [outboxes.age], "s", "Age of the first row that waits; 0: none does."
+            "headrace.outbox.oldest",
+            [outboxes.age],
+            "s",
+            "Age of the first row that waits; 0: none does.",
         )
         meter.create_observable_gauge(
             "headrace.share.jobs",
@@ -155,10 +192,14 @@ class Instruments:
             "headrace.share.dwell",
             [readings.share_dwell],
             "s",
-            ("How long jobs waited, about, by headrace.share.value and headrace.share.quantile (0.5, 0.95)."),
+            (
+                "How long jobs waited, about, by headrace.share.value and headrace.share.quantile (0.5, 0.95)."
+            ),
         )
 
-    def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
+    def call(
+        self, place: Place, operation: str, seconds: float, error: BaseException | None = None
+    ) -> None:
         self.duration.record(seconds, failing(place.attributes(operation), error))
 
 
@@ -212,7 +253,11 @@ class Readings:
     def _fresh(self) -> list[tuple[Place, Any]]:
         now = time.monotonic()
         with self._lock:
-            for key in [key for key, row in self._read.items() if now - row[0] > STALE_AFTER_INTERVALS * row[1]]:
+            for key in [
+                key
+                for key, row in self._read.items()
+                if now - row[0] > STALE_AFTER_INTERVALS * row[1]
+            ]:
                 del self._read[key]  # the worker that read it is gone
             return [(place, reading) for _, _, place, reading in self._read.values() if reading]
 
@@ -239,21 +284,34 @@ class Readings:
         """
         for place, reading in self._fresh():
             if reading.shares:
-                waiting = reading.counts.waiting + reading.counts.parked - sum(one.waiting for one in reading.shares)
+                waiting = (
+                    reading.counts.waiting
+                    + reading.counts.parked
+                    - sum(one.waiting for one in reading.shares)
+                )
                 leased = reading.counts.leased - sum(one.running for one in reading.shares)
                 for one in reading.shares:
-                    yield Observation(one.waiting, {**place.common, VALUE: one.name, STATE: "waiting"})
-                    yield Observation(one.running, {**place.common, VALUE: one.name, STATE: "leased"})
-                yield Observation(max(0, waiting), {**place.common, VALUE: OTHERS, STATE: "waiting"})
+                    yield Observation(
+                        one.waiting, {**place.common, VALUE: one.name, STATE: "waiting"}
+                    )
+                    yield Observation(
+                        one.running, {**place.common, VALUE: one.name, STATE: "leased"}
+                    )
+                yield Observation(
+                    max(0, waiting), {**place.common, VALUE: OTHERS, STATE: "waiting"}
+                )
                 yield Observation(max(0, leased), {**place.common, VALUE: OTHERS, STATE: "leased"})
 
     def share_dwell(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the dwells that half and 95 % of the jobs of the busiest values did not exceed."""
+        """Observe the dwells that half and 95 % of the jobs of the busiest values did not
+        exceed."""
         for place, reading in self._fresh():
             for one in reading.shares:
                 for quantile, dwell in ((0.5, one.p50), (0.95, one.p95)):
                     if dwell is not None:
-                        yield Observation(dwell, {**place.common, VALUE: one.name, QUANTILE: quantile})
+                        yield Observation(
+                            dwell, {**place.common, VALUE: one.name, QUANTILE: quantile}
+                        )
 
 
 class OutboxReadings(Readings):

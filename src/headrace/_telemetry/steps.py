@@ -36,7 +36,9 @@ class StepSpan:
     def __init__(self, kind: str, name: str) -> None:
         made = tracer()
         self._span: Any = (
-            None if made is None else made.start_span(f"{kind} {name}", attributes={"headrace.step": name})
+            None
+            if made is None
+            else made.start_span(f"{kind} {name}", attributes={"headrace.step": name})
         )
         self._token: Any = None
 

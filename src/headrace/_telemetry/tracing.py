@@ -1,10 +1,11 @@
 """Spans, and the context that travels with jobs, by OpenTelemetry's conventions for messaging.
 
-- Only OpenTelemetry's API is used. All names are here. `SCHEMA` is their version of the conventions.
+- Only OpenTelemetry's API is used. All names are here. `SCHEMA` is their version of the
+  conventions.
 - The provider is read once for a call, or a poll, never for a job. Tracing is off until one is set.
   A provider that is set later is seen by the next call.
-- Attributes that a sampler may read are set when a span starts. All others, and links, are made only
-  for a span that records.
+- Attributes that a sampler may read are set when a span starts. All others, and links, are made
+  only for a span that records.
 - No payload is in any attribute.
 """
 
@@ -91,7 +92,9 @@ class ProviderCache(Generic[M]):
 
     __slots__ = ("_ask", "_made", "_make", "_name", "_place", "_provider", "known")
 
-    def __init__(self, ask: Callable[[], Any], name: str, variable: str, make: Callable[[Any], M | None]) -> None:
+    def __init__(
+        self, ask: Callable[[], Any], name: str, variable: str, make: Callable[[Any], M | None]
+    ) -> None:
         whole: Any = ask
         self._place: dict[str, Any] = whole.__globals__
         self._name = name
@@ -99,7 +102,9 @@ class ProviderCache(Generic[M]):
         self._ask = ask if name not in self._place or variable in os.environ else None
         self._provider: Any = None
         self._made: M | None = None
-        self.known: Callable[[], Any] = self if self._ask is not None else partial(self._place.get, name)
+        self.known: Callable[[], Any] = (
+            self if self._ask is not None else partial(self._place.get, name)
+        )
         """Returns `None` while there is surely no real provider, without a call into Python."""
 
     def __call__(self) -> M | None:
@@ -142,7 +147,8 @@ class Place:
         self.names = {operation: f"{operation} {queue}" for operation in OPERATIONS}
 
     def attributes(self, operation: str) -> dict[str, Value]:
-        """Return the attributes of all spans and measurements of an operation. Do not change them."""
+        """Return the attributes of all spans and measurements of an operation. Do not change
+        them."""
         found = self._attributes.get(operation)
         if found is None:
             kind, _ = OPERATIONS[operation]
@@ -175,7 +181,8 @@ class Propagator:
 
 propagator = Propagator()
 _held: Any = getattr(getattr(contexts, "_RUNTIME_CONTEXT", None), "_current_context", None)
-ambient: Callable[[], Context] = getattr(_held, "get", get_current)  # two calls fewer; it may be one to pass on
+# two calls fewer; it may be one to pass on
+ambient: Callable[[], Context] = getattr(_held, "get", get_current)
 
 
 def injected(context: Context | None = None) -> list[str]:
@@ -213,7 +220,9 @@ def baggage(headers: Mapping[str, str], context: Context) -> Context:
     """Add to *context* the baggage of a job's headers."""
     if plain(headers):
         return context
-    return trace.set_span_in_context(trace.get_current_span(context), propagate.extract(headers, NOWHERE))
+    return trace.set_span_in_context(
+        trace.get_current_span(context), propagate.extract(headers, NOWHERE)
+    )
 
 
 def context_of(span: Span, context: Context | None = None) -> Context:
@@ -230,7 +239,9 @@ def earlier(headers: Mapping[str, str]) -> SpanContext | None:
     written = headers.get(ATTEMPT)
     if written is None:
         return None
-    found = trace.get_current_span(_W3C.extract({"traceparent": written}, NOWHERE)).get_span_context()
+    found = trace.get_current_span(
+        _W3C.extract({"traceparent": written}, NOWHERE)
+    ).get_span_context()
     return found if found.is_valid else None
 
 
@@ -250,14 +261,24 @@ def ids(span: SpanContext | None) -> dict[str, str]:
 
 
 def start(
-    tracer: Tracer, place: Place, operation: str, context: Context | None = None, *, kind: Any = None, at: Any = None
+    tracer: Tracer,
+    place: Place,
+    operation: str,
+    context: Context | None = None,
+    *,
+    kind: Any = None,
+    at: Any = None,
 ) -> Span:
     """Start a span, without making it the current one.
 
     Its parent is in *context*, by default the current one. It starts now, or *at* a time in ns.
     """
     span = tracer.start_span(
-        place.names[operation], context, kind or OPERATIONS[operation][1], place.attributes(operation), start_time=at
+        place.names[operation],
+        context,
+        kind or OPERATIONS[operation][1],
+        place.attributes(operation),
+        start_time=at,
     )
     if place.client and span.is_recording():
         span.set_attribute(CLIENT, place.client)
@@ -278,7 +299,9 @@ def about(span: Span, jobs: Sequence[Job], *, batch: bool) -> None:
         link(span, earlier(job.headers), {**own, LINK: "earlier attempt"})
 
 
-def link(span: Span, context: SpanContext | None, attributes: Mapping[str, Value] | None = None) -> None:
+def link(
+    span: Span, context: SpanContext | None, attributes: Mapping[str, Value] | None = None
+) -> None:
     if context is not None:
         span.add_link(context, attributes or None)
 
@@ -300,8 +323,13 @@ def error_type(error: BaseException) -> str:
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """Return *error* if it counts as a failure. Suspended runs and verdicts other than `DeadLetter` do not."""
-    return None if isinstance(error, (Verdict, RunSuspended)) and not isinstance(error, DeadLetter) else error
+    """Return *error* if it counts as a failure. Suspended runs and verdicts other than `DeadLetter`
+    do not."""
+    return (
+        None
+        if isinstance(error, (Verdict, RunSuspended)) and not isinstance(error, DeadLetter)
+        else error
+    )
 
 
 def failed(span: Span, error: BaseException) -> None:

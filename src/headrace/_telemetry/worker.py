@@ -36,7 +36,8 @@ GAUGE_EVERY_S = 15.0  # seconds between two reads of a queue's counts
 SETTLES = frozenset(("complete", "release", "retry", "dead_letter"))
 TOLERANCE_S = 1.0  # seconds; scripts tolerate as much
 DRIFT_S_PER_S = 0.001  # seconds by which two clocks may drift apart in a second
-_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # counts on while the machine sleeps
+# counts on while the machine sleeps
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
@@ -105,7 +106,9 @@ class WorkerTelemetry:
         if grant.healed:
             log_event("group_created", "queue %r had no consumer group", queue, queue=queue)
         dead_lettered(self._settings, [(queue, died) for died in grant.died])
-        jump = 0.0 if grant.now is None else self._clock.jump(grant.now, time.perf_counter() - since)
+        jump = (
+            0.0 if grant.now is None else self._clock.jump(grant.now, time.perf_counter() - since)
+        )
         if jump:
             words = "of the server of queue %r: %s by %.1f s"
             way = "forward" if jump > 0 else "back"
@@ -119,7 +122,13 @@ class WorkerTelemetry:
             words = "%d of queue %r had no heartbeat any more"
             log_event("peers_declared_dead", words, swept.declared, queue, queue=queue)
         if swept.moved:
-            log_event("jobs_reclaimed", "%d of queue %r are back at the front", swept.moved, queue, queue=queue)
+            log_event(
+                "jobs_reclaimed",
+                "%d of queue %r are back at the front",
+                swept.moved,
+                queue,
+                queue=queue,
+            )
             if self.meters is not None:
                 self.meters.reclaimed.add(swept.moved, self.place.common)
 
@@ -134,7 +143,11 @@ class WorkerTelemetry:
         if not self.quick:
             return None
         poll = getattr(unit[0], "trace", None)
-        return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
+        return (
+            None
+            if poll is None or poll.recording or not tracing.plain(argument.headers)
+            else poll.context
+        )
 
     def passes(self, unit: Sequence[HeldJob], argument: Any) -> bool:
         """Tell whether a run in this task is not recorded.
@@ -163,7 +176,9 @@ class WorkerTelemetry:
         with run:
             return run.done(function(argument))
 
-    async def call_async(self, function: Callable[[Any], Awaitable[R]], unit: Sequence[HeldJob], argument: Any) -> R:
+    async def call_async(
+        self, function: Callable[[Any], Awaitable[R]], unit: Sequence[HeldJob], argument: Any
+    ) -> R:
         """Run a coroutine like `call`, unless it `passes`."""
         run = self._begin(unit, argument)
         if run is None:
@@ -174,7 +189,13 @@ class WorkerTelemetry:
     # -- what becomes of jobs
 
     @_harmless
-    def note(self, event: str, held: HeldJob | None, verdict: Settlement | None, error: BaseException | None) -> None:
+    def note(
+        self,
+        event: str,
+        held: HeldJob | None,
+        verdict: Settlement | None,
+        error: BaseException | None,
+    ) -> None:
         """Record a settlement, a lost lease, or the loss of the worker's name."""
         trace = getattr(held, "trace", None)
         span = None if trace is None else trace.span
@@ -184,27 +205,51 @@ class WorkerTelemetry:
             if self.meters is not None:
                 self.meters.dropped.add(1, self.place.common)
             words = "job %s is complete without its result, which can't be kept: %s"
-            log_event(event, words, held.job.id, describe_error(error), claim=held, span=span, error=error)
+            log_event(
+                event, words, held.job.id, describe_error(error), claim=held, span=span, error=error
+            )
         elif held is not None:
             if self.meters is not None:
                 self.meters.lost.add(1, self.place.common)
-            log_event(event, "job %s runs elsewhere, or is gone", held.job.id, claim=held, span=span)
+            log_event(
+                event, "job %s runs elsewhere, or is gone", held.job.id, claim=held, span=span
+            )
         else:
             words = "our peers declared us dead, or we could not say otherwise; back as %s"
-            log_event(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
+            log_event(
+                event,
+                words,
+                self._consumer.name,
+                queue=self.place.queue,
+                worker=self._consumer.name,
+            )
 
     @_harmless
     def stepped(self, held: HeldJob, event: str, step: str, earlier: str = "") -> None:
         record_step(self.place, held, event, step, earlier)
 
-    def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
+    def _judged(
+        self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any
+    ) -> None:
         meters = self.meters
         common = self.place.common
-        attempt = f"{held.job.attempt} of {verdict.attempts}" if verdict.attempts else str(held.job.attempt)
+        attempt = (
+            f"{held.job.attempt} of {verdict.attempts}"
+            if verdict.attempts
+            else str(held.job.attempt)
+        )
         cause = None if error is None or isinstance(error, Verdict) else error
         if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):
             words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
-            log_event("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
+            log_event(
+                "releases_slowed",
+                words,
+                held.job.id,
+                verdict.row,
+                claim=held,
+                span=span,
+                error=cause,
+            )
         job = held.job
         reason = verdict.reason
         about: dict[str, Any] = {"claim": held, "span": span, "error": cause, "reason": reason}
@@ -214,28 +259,42 @@ class WorkerTelemetry:
                 meters.attempts.record(job.attempt, common)
             words = "job %s of queue %r is dead after attempt %s: %s"
             kind = job.headers.get(KIND, "")
-            log_event("job_dead_lettered", words, job.id, job.queue, attempt, reason, kind=kind, **about)
+            log_event(
+                "job_dead_lettered", words, job.id, job.queue, attempt, reason, kind=kind, **about
+            )
         elif verdict.kind == "retry":
             if meters is not None:
                 meters.retried.add(1, common)
-            wrong = isinstance(error, RetryLater) and not error.spend  # its delay or its reason is wrong
+            # its delay or its reason is wrong
+            wrong = isinstance(error, RetryLater) and not error.spend
             failed = verdict.spend and (cause is not None or wrong)
-            event, did = ("job_failed", "failed on") if failed else ("job_put_back", "is put back on")
+            event, did = (
+                ("job_failed", "failed on") if failed else ("job_put_back", "is put back on")
+            )
             words = "job %s of queue %r %s attempt %s, and runs again %s: %s"
             again = _when(verdict.delay)
-            log_event(event, words, job.id, job.queue, did, attempt, again, reason, again=again, **about)
+            log_event(
+                event, words, job.id, job.queue, did, attempt, again, reason, again=again, **about
+            )
         elif verdict.kind == "release":
-            log_event("job_released", "job %s is back at the front", held.job.id, claim=held, span=span)
+            log_event(
+                "job_released", "job %s is back at the front", held.job.id, claim=held, span=span
+            )
 
     # -- what is in the queue
 
     @_harmless
     def due(self) -> bool:
-        """Tell whether it is time to read the queue's counts, once for all workers of this process."""
-        return instruments() is not None and metrics.readings.due(self._key, self.place, GAUGE_EVERY_S)
+        """Tell whether it is time to read the queue's counts, once for all workers of this
+        process."""
+        return instruments() is not None and metrics.readings.due(
+            self._key, self.place, GAUGE_EVERY_S
+        )
 
     @_harmless
-    def read(self, counts: Counts, oldest: float, longest_wait: float, shares: Sequence[Share] = ()) -> None:
+    def read(
+        self, counts: Counts, oldest: float, longest_wait: float, shares: Sequence[Share] = ()
+    ) -> None:
         metrics.readings.read(self._key, metrics.Reading(counts, oldest, longest_wait, shares))
 
 
@@ -299,13 +358,17 @@ class _Run:
 
     @_harmless
     def _end(self, error: BaseException | None) -> None:
-        verdict = error if error is not None or self._result is None else returned_verdict(self._result)
+        verdict = (
+            error if error is not None or self._result is None else returned_verdict(self._result)
+        )
         wrong = tracing.failure(verdict)
         meters = self._telemetry.meters
         span = self._span
         place = self._telemetry.place
         if meters is not None:
-            meters.process.record(time.perf_counter() - self._since, failing(place.attributes("process"), wrong))
+            meters.process.record(
+                time.perf_counter() - self._since, failing(place.attributes("process"), wrong)
+            )
             if self._telemetry.batch:
                 meters.batch.record(len(self._jobs), place.attributes("process"))
             for job in self._jobs if verdict is None else ():

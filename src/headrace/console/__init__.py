@@ -1,1 +1,2 @@
-"""The command line, the pages and the terminal. Users import `headrace.web`, and call `headrace`."""
+"""The command line, the pages and the terminal. Users import `headrace.web`, and call
+`headrace`."""

@@ -104,7 +104,9 @@ async def enqueue(request: ActionRequest) -> Outcome:
         delay=form.seconds("delay"),
         priority=int(form.seconds("priority") or 0),
     )
-    return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
+    return int(
+        receipt.added
+    ), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
 
 
 async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
@@ -123,15 +125,26 @@ async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
         shown = await request.inspector.job(request.queue.name, id)
         payload = payload if shown is None or text == shown.payload.text else text
     headers = {name: value for name, value in job.headers.items() if not is_internal(name)}
-    options: dict[str, Any] = {"key": job.key, "cost": job.cost, "priority": job.priority, "headers": headers}
+    options: dict[str, Any] = {
+        "key": job.key,
+        "cost": job.cost,
+        "priority": job.priority,
+        "headers": headers,
+    }
     receipt = await request.queue.enqueue(payload, id=request.form("id") or None, **options)
-    return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
+    return int(
+        receipt.added
+    ), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
 
 
 async def reschedule(request: ActionRequest) -> Outcome:
     """Give a delayed job another due time."""
-    done = await request.queue.admin.reschedule(request.form.required("id"), request.form.seconds("delay"))
-    return int(done), "The job has another due time." if done else "The job is not delayed any more."
+    done = await request.queue.admin.reschedule(
+        request.form.required("id"), request.form.seconds("delay")
+    )
+    return int(
+        done
+    ), "The job has another due time." if done else "The job is not delayed any more."
 
 
 SIGNALLED = {
@@ -160,7 +173,9 @@ async def _letters(request: ActionRequest) -> list[str]:
         return [request.form("id")]
     if not request.form("group"):
         return []
-    ids = list(dict.fromkeys(await request.inspector.dead_ids(request.queue.name, request.form("group"))))
+    ids = list(
+        dict.fromkeys(await request.inspector.dead_ids(request.queue.name, request.form("group")))
+    )
     if not ids:
         raise Refused("There is no such dead letter any more. Nothing was done.")
     return ids
@@ -172,15 +187,21 @@ async def redrive(request: ActionRequest) -> Outcome:
     A single one may get another payload.
     """
     typed = request.form.fields.get("payload")
-    payload = None if typed is None else typed.replace("\r\n", "\n")  # browsers send each line end as CRLF
+    # browsers send each line end as CRLF
+    payload = None if typed is None else typed.replace("\r\n", "\n")
     chosen = await _letters(request)
     if payload is None:
         step = request.form("step")
         number = await request.queue.admin.redrive(*chosen, from_step=step or None)
-        return number, f"{jobs(number)} went back to the queue{f', and begins again at {step}' if step else ''}."
+        return (
+            number,
+            f"{jobs(number)} went back to the queue{f', and begins again at {step}' if step else ''}.",
+        )
     name = request.form.required("id")
     if not await request.queue.admin.redrive(name, payload=payload):
-        raise Refused(f"{name!r:.100} is no dead letter any more, or its id is taken again. Nothing was done.")
+        raise Refused(
+            f"{name!r:.100} is no dead letter any more, or its id is taken again. Nothing was done."
+        )
     return 1, "1 job went back to the queue, with another payload."
 
 
@@ -238,7 +259,9 @@ async def schedule(request: ActionRequest) -> Outcome:
 async def run_schedule(request: ActionRequest) -> Outcome:
     """Enqueue the job of a schedule now."""
     job = await request.queue.admin.run_schedule(request.form.required("name"))
-    return int(job is not None), f"Job {job} was enqueued." if job else "There is no such schedule any more."
+    return int(
+        job is not None
+    ), f"Job {job} was enqueued." if job else "There is no such schedule any more."
 
 
 async def fail_worker(request: ActionRequest) -> Outcome:
@@ -251,10 +274,15 @@ async def repair(request: ActionRequest) -> Outcome:
     """Repair damage by foreign commands, or only show it."""
     shown = bool(request.form("show"))
     found = await request.queue.admin.repair(dry_run=shown)
-    kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
+    kinds = ", ".join(
+        f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number
+    )
     if not found:
         return 0, "There is nothing to mend." if shown else "There was nothing to mend."
-    return found.total, f"To be mended: {kinds}. Nothing was changed yet." if shown else f"Mended: {kinds}."
+    return (
+        found.total,
+        f"To be mended: {kinds}. Nothing was changed yet." if shown else f"Mended: {kinds}.",
+    )
 
 
 @frozen
@@ -282,13 +310,33 @@ SINGLE = (
     Call("pause", "", "The queue is paused.", "The queue was paused already."),
     Call("resume", "", "Jobs are handed out again.", "The queue was not paused."),
     Call("cancel", "id", "The job was cancelled.", "The job is not there any more, or dead."),
-    Call("expire", "id", "Its lease was ended: the job is in front.", "The job is not leased any more."),
+    Call(
+        "expire",
+        "id",
+        "Its lease was ended: the job is in front.",
+        "The job is not leased any more.",
+    ),
     Call("unschedule", "name", "The schedule was removed.", "There is no such schedule any more."),
-    Call("pause_schedule", "name", "The schedule is paused.", "The schedule was paused already, or is gone."),
-    Call("resume_schedule", "name", "The schedule goes on.", "The schedule was not paused, or is gone."),
+    Call(
+        "pause_schedule",
+        "name",
+        "The schedule is paused.",
+        "The schedule was paused already, or is gone.",
+    ),
+    Call(
+        "resume_schedule",
+        "name",
+        "The schedule goes on.",
+        "The schedule was not paused, or is gone.",
+    ),
     Call("quiet_worker", "worker", "The worker leases no more jobs of this queue.", GONE),
     Call("resume_worker", "worker", "The worker leases jobs of this queue again.", GONE),
-    Call("stop_worker", "worker", "The worker stops, once it has finished the jobs that it runs.", GONE),
+    Call(
+        "stop_worker",
+        "worker",
+        "The worker stops, once it has finished the jobs that it runs.",
+        GONE,
+    ),
 )
 Action = Callable[[ActionRequest], Awaitable[Outcome]]
 WRITTEN = (
@@ -304,7 +352,9 @@ WRITTEN = (
     fail_worker,
     repair,
 )
-CALLS: Mapping[str, Action] = {one.verb: one for one in SINGLE} | {one.__name__: one for one in WRITTEN}
+CALLS: Mapping[str, Action] = {one.verb: one for one in SINGLE} | {
+    one.__name__: one for one in WRITTEN
+}
 
 
 @frozen
@@ -322,11 +372,17 @@ BUTTONS = {
     "repair": Button("queue", "Repair"),
     "purge": Button("queue", "Purge", "Removes the jobs that wait or are delayed."),
     "delete": Button("queue", "Delete the queue", "Removes the queue with everything in it."),
-    "quiet_worker": Button("worker", "Quiet", "It leases no more jobs of this queue, and finishes its running jobs."),
+    "quiet_worker": Button(
+        "worker", "Quiet", "It leases no more jobs of this queue, and finishes its running jobs."
+    ),
     "resume_worker": Button("worker", "Resume"),
-    "stop_worker": Button("worker", "Stop its program", "It finishes its jobs, of all queues, and ends."),
+    "stop_worker": Button(
+        "worker", "Stop its program", "It finishes its jobs, of all queues, and ends."
+    ),
     "fail_worker": Button(
-        "worker", "Declare it dead", "A worker that counts as dead loses its leases, and comes back if it lives."
+        "worker",
+        "Declare it dead",
+        "A worker that counts as dead loses its leases, and comes back if it lives.",
     ),
 }
 BULK_TEXTS = {  # on the button, and of the jobs after it
@@ -350,21 +406,38 @@ async def _bulk(queue: AsyncQueue[Any], action: str, form: Form) -> tuple[int, s
     cursor, now = form("cursor"), 0
     while True:
         step = await queue.admin.bulk(action, form("state"), **texts, cursor=cursor)
-        looked, matched, cursor, now = looked + step.looked, matched + step.matched, step.cursor, now + step.done
+        looked, matched, cursor, now = (
+            looked + step.looked,
+            matched + step.matched,
+            step.cursor,
+            now + step.done,
+        )
         if not cursor or time.monotonic() > end:
             break
     done += now
     onward: dict[str, str] = {}
-    following, _, rest = form("rest").partition(" ")  # other queues, which have the same cause of death
+    # other queues, which have the same cause of death
+    following, _, rest = form("rest").partition(" ")
     if cursor or following:
-        onward = {"action": action, "state": form("state"), "cursor": cursor, "confirm": form("confirm")}
+        onward = {
+            "action": action,
+            "state": form("state"),
+            "cursor": cursor,
+            "confirm": form("confirm"),
+        }
         onward |= texts | {"looked": str(looked), "matched": str(matched), "done": str(done)}
         onward |= {"rest": form("rest"), "within": form("within"), "total": form("total")}
         if not cursor:
             onward |= {"name": following, "rest": rest, "confirm": ""}
-    which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text and name != "group")
+    which = "; ".join(
+        f"{name} {text!r}" for name, text in texts.items() if text and name != "group"
+    )
     rest = f"{f' ({which})' if which else ''}{', and it goes on' if onward else ''}"
-    return now, f"{done:,} of {matched:,} {BULK_TEXTS[action][1]}, of {jobs(looked)} that were looked at{rest}.", onward
+    return (
+        now,
+        f"{done:,} of {matched:,} {BULK_TEXTS[action][1]}, of {jobs(looked)} that were looked at{rest}.",
+        onward,
+    )
 
 
 TICKED_TEXTS = {  # on the button, and of a job that is not done
@@ -392,15 +465,22 @@ def _checked(action: str, form: Form) -> tuple[str, ...]:
     """
     ticked = tuple(dict.fromkeys(form.ticked or ()))
     if action not in TICKED_TEXTS or not 0 < len(ticked) <= PER_PAGE or "" in ticked:
-        raise Refused(f"Tick 1 to {PER_PAGE} rows, and press a button below them. Nothing was done.")
+        raise Refused(
+            f"Tick 1 to {PER_PAGE} rows, and press a button below them. Nothing was done."
+        )
     return ticked
 
 
 async def act(
-    inspector: AsyncInspector, server: Mapping[str, Any], namespace: str, action: str, name: str, form: Form
+    inspector: AsyncInspector,
+    server: Mapping[str, Any],
+    namespace: str,
+    action: str,
+    name: str,
+    form: Form,
 ) -> tuple[int, str, dict[str, str]]:
-    """Take an action in the queue *name* on *server* (`url` or `client`). Return the number of jobs, a text about the
-    action, and the fields that go on with a bulk action.
+    """Take an action in the queue *name* on *server* (`url` or `client`). Return the number of
+    jobs, a text about the action, and the fields that go on with a bulk action.
 
     Raises `Refused`, redis-py's errors, and the verb's own errors.
     """
@@ -409,8 +489,13 @@ async def act(
     if verb.final and (verb.asks == "always" or ticked or form("state") or not form("id")):
         form.confirmed(name)
     view = (await inspector.queue(name)).queue
-    levels = LIMITS.levels if action == "schedule" else view.levels  # a level may have had no job yet
-    options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
+    # a level may have had no job yet
+    levels = LIMITS.levels if action == "schedule" else view.levels
+    options: dict[str, Any] = {
+        "priorities": levels,
+        "timeout": CALL_WITHIN_S,
+        "namespace": namespace,
+    }
     queue = operator_queue(inspector, name, **server, **options, shards=max(1, len(view.shards)))
     try:
         if ticked:

@@ -32,7 +32,9 @@ class Program:
     @property
     def differing(self) -> dict[str, OtherTerms]:
         """The terms that it declares while a queue has others, by queue."""
-        return {one.queue: one.differs for one in self.members if one.alive and one.differs is not None}
+        return {
+            one.queue: one.differs for one in self.members if one.alive and one.differs is not None
+        }
 
     @property
     def running(self) -> int:
@@ -67,7 +69,8 @@ class Program:
 
 
 def programs(workers: Iterable[WorkerState]) -> list[Program]:
-    """Group registrations by their machine and process, or by their names where these are not known."""
+    """Group registrations by their machine and process, or by their names where these are not
+    known."""
     groups: dict[tuple[str, str, int], list[WorkerState]] = {}
     for one in sorted(workers, key=lambda one: (one.queue, one.name)):
         name = one.name.rpartition(".")[0] or one.name  # without the part that is of one process

@@ -21,11 +21,13 @@ SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 BACK_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 BACK = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|m|min|h|d)")
 BARS = "▁▂▃▄▅▆▇█"
-FORBIDDEN = ("NOPERM", "no permissions", "ACL failure", "can't run this command")  # of commands and scripts
+# of commands and scripts
+FORBIDDEN = ("NOPERM", "no permissions", "ACL failure", "can't run this command")
 PLACE = re.compile(  # of an error in a script, as Redis 6.2, and as later servers write it
     r"Error running script \(call to f_\w+\): |@user_script:\s?\d+: ?|(?:,? script: \w+,)? on @user_script:\d+\.?"
 )
-FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)  # of reading a queue, and of acting on it
+# of reading a queue, and of acting on it
+FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)
 
 
 class Refused(ValueError):
@@ -105,7 +107,9 @@ def moment(name: str, text: str, now: float) -> float | None:
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise Refused(f"{name} {text!r:.50}: give a span such as 10m, 1h or 2d, or 2026-11-27T01:00 in UTC.") from None
+        raise Refused(
+            f"{name} {text!r:.50}: give a span such as 10m, 1h or 2d, or 2026-11-27T01:00 in UTC."
+        ) from None
 
 
 def timing(one: Schedule) -> str:
@@ -147,7 +151,9 @@ def memory(used: float, most: float = 0) -> str:
 
 def _bytes(number: float) -> str:
     size, unit = next((unit for unit in SIZES if number >= unit[0]), (1, "B"))
-    text = f"{number / size:.1f}".removesuffix(".0") if number < 10 * size else f"{number / size:.0f}"
+    text = (
+        f"{number / size:.1f}".removesuffix(".0") if number < 10 * size else f"{number / size:.0f}"
+    )
     return f"{text} {unit}"
 
 
@@ -156,7 +162,9 @@ def short(number: float) -> str:
     if abs(number) < 100_000:
         return f"{number:,.0f}"
     size, unit = next(unit for unit in LARGE if abs(number) >= unit[0])
-    return f"{number / size:.1f}{unit}" if abs(number) < 100 * size else f"{number / size:.0f}{unit}"
+    return (
+        f"{number / size:.1f}{unit}" if abs(number) < 100 * size else f"{number / size:.0f}{unit}"
+    )
 
 
 def middle(text: str, most: int = 28) -> str:
@@ -168,7 +176,10 @@ def chart(values: Sequence[float], width: int) -> str:
     """Draw the latest *values* as bars, the newest at the right. A blank stands for none."""
     latest = list(values)[-width:]
     top = max(latest, default=0.0)
-    bars = (" " if value <= 0 else BARS[min(len(BARS) - 1, int(value / top * len(BARS)))] for value in latest)
+    bars = (
+        " " if value <= 0 else BARS[min(len(BARS) - 1, int(value / top * len(BARS)))]
+        for value in latest
+    )
     return "".join(bars).rjust(width)
 
 
@@ -183,7 +194,8 @@ def jobs(number: int) -> str:
 
 
 def without_place(text: str) -> str:
-    """Return an error's words without the place in the script that met it, which tells a user nothing."""
+    """Return an error's words without the place in the script that met it, which tells a user
+    nothing."""
     return PLACE.sub("", text)
 
 
@@ -193,7 +205,9 @@ def complaint(error: Exception) -> str:
         case Refused():
             return str(error)
         case redis.ResponseError() if any(word in str(error) for word in FORBIDDEN):
-            return f"This user of the server may not do that: {without_place(describe_error(error))}"
+            return (
+                f"This user of the server may not do that: {without_place(describe_error(error))}"
+            )
         case redis.ResponseError():
             return f"The server refused that: {without_place(describe_error(error))}"
         case redis.RedisError() | OSError():

@@ -24,7 +24,8 @@ from headrace.sql.dialects import DIALECTS, table_name
 
 APP = "headrace.django"
 FROM_OUTBOX = "SELECT queue, payload, headers, refused FROM {} WHERE namespace = %s AND job_id = %s"
-_queues: dict[tuple[Options, str], Queue[bytes]] = {}  # of all backends: Django makes one of each in every thread
+# of all backends: Django makes one of each in every thread
+_queues: dict[tuple[Options, str], Queue[bytes]] = {}
 _lock = forks.lock()
 
 
@@ -65,9 +66,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     """Runs Django's tasks as jobs. An entry of `TASKS` names it as its `BACKEND`, by the path
     `headrace.django.TaskBackend`.
 
-    Each name of `QUEUES` is a queue of that name. The command `manage.py headrace_worker` runs tasks. Options are
-    described in docs/how-to/use-in-django.md. Wrong ones are errors of `manage.py check`, and a `ConfigurationError` of
-    the first call.
+    Each name of `QUEUES` is a queue of that name. The command `manage.py headrace_worker` runs
+    tasks. Options are described in docs/how-to/use-in-django.md. Wrong ones are errors of
+    `manage.py check`, and a `ConfigurationError` of the first call.
     """
 
     task_class = Task
@@ -95,17 +96,20 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         try:
             check_names(task.queue_name)
         except ValueError as error:
-            raise contract.InvalidTask(f"Queue {task.queue_name!r} is not valid for headrace: {error}") from None
+            raise contract.InvalidTask(
+                f"Queue {task.queue_name!r} is not valid for headrace: {error}"
+            ) from None
 
-    # -- enqueueing ----------------------------------------------------------------------------------
+    # -- enqueueing --------------------------------------------------------------------------------
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a call of *task*, and return its result, which is `READY`.
 
-        In a transaction of the option `database`, it is sent when that is committed, and never if it is rolled back.
-        With the option `outbox` it is a row of the transaction. Raises Django's `InvalidTask`, and `TypeError` for
-        arguments that JSON can't carry. If the server is away, raises an error of redis after the option `timeout`.
-        After a commit that is logged instead (`task_not_sent`), and later hooks of the transaction run.
+        In a transaction of the option `database`, it is sent when that is committed, and never if
+        it is rolled back. With the option `outbox` it is a row of the transaction. Raises Django's
+        `InvalidTask`, and `TypeError` for arguments that JSON can't carry. If the server is away,
+        raises an error of redis after the option `timeout`. After a commit that is logged instead
+        (`task_not_sent`), and later hooks of the transaction run.
         """
         self.validate_task(task)
         began = time.time()
@@ -126,7 +130,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             worker_ids=[],
         )
         payload = results.payload_of(result.args, result.kwargs)
-        headers = results.headers_of(task, began, results.told_apart(task, args, kwargs, self.settings.told_apart))
+        headers = results.headers_of(
+            task, began, results.told_apart(task, args, kwargs, self.settings.told_apart)
+        )
         after = task.run_after
         if after is not None and after.tzinfo is None:
             after = after.astimezone()  # naive only without USE_TZ: then it is local
@@ -135,7 +141,12 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             self._write(task.queue_name, job)
             self._enqueued(result, began)
         elif self.settings.on_commit and (transaction := self._transaction()) is not None:
-            sent_on_commit(transaction, partial(self._send, job, result, began, task.queue_name), task, result.id)
+            sent_on_commit(
+                transaction,
+                partial(self._send, job, result, began, task.queue_name),
+                task,
+                result.id,
+            )
         else:
             self._send(job, result, began, task.queue_name)
         return result
@@ -148,7 +159,14 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         connection = db.connections[self.settings.database]
         return connection if connection.in_atomic_block else None
 
-    def _send(self, job: NewJob[bytes], result: Any, began: float, queue: str, timeout: float | None = None) -> None:
+    def _send(
+        self,
+        job: NewJob[bytes],
+        result: Any,
+        began: float,
+        queue: str,
+        timeout: float | None = None,
+    ) -> None:
         self.queue(queue).enqueue(job, timeout=timeout)
         self._enqueued(result, began)
 
@@ -160,9 +178,11 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
 
     def _enqueued(self, result: Any, began: float) -> None:
         results.change(result, enqueued_at=results.moment(began))
-        contract.contract_of(result.task).signals().task_enqueued.send(type(self), task_result=result)
+        contract.contract_of(result.task).signals().task_enqueued.send(
+            type(self), task_result=result
+        )
 
-    # -- results -------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def get_result(self, result_id: str) -> Any:
         """Return the result of an earlier call, from any process.
@@ -208,7 +228,8 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         return results.result_of(self.alias, state, task, value)
 
     def _task(self, job: Job[Any]) -> Any:
-        """Return the task of a job. Raises `TaskResultDoesNotExist` if this process can't import it."""
+        """Return the task of a job. Raises `TaskResultDoesNotExist` if this process can't import
+        it."""
         path = job.headers.get(HEADERS.kind, "")
         try:
             return results.task_of(path)
@@ -226,15 +247,19 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         if row is None:
             return None
         queue, payload, headers, refused = row
-        job = Job(id, bytes(payload), queue, json.loads(headers) if isinstance(headers, str) else headers)
+        job = Job(
+            id, bytes(payload), queue, json.loads(headers) if isinstance(headers, str) else headers
+        )
         result = results.new(self.alias, job, self._task(job))
         if refused:
             names = contract.contract_of(result.task)
             results.change(result, status=names.Status.FAILED)
-            result.errors.append(names.TaskError(exception_class_path=results.NO_ERROR, traceback=f"{refused}\n"))
+            result.errors.append(
+                names.TaskError(exception_class_path=results.NO_ERROR, traceback=f"{refused}\n")
+            )
         return result
 
-    # -- checks --------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def check(self, **_: Any) -> Iterator[Any]:
         """Yield the faults of the settings for `manage.py check`."""
@@ -245,7 +270,11 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             given(options.url)
         except (ConfigurationError, ValueError) as error:
             text = str(error) if where in str(error) else f"{where}: {error}"
-            hint = f"Give {where}['OPTIONS']['url'], or set HEADRACE_URL." if "HEADRACE_URL" in text else None
+            hint = (
+                f"Give {where}['OPTIONS']['url'], or set HEADRACE_URL."
+                if "HEADRACE_URL" in text
+                else None
+            )
             yield checks.Error(text, hint=hint, id="headrace.E001")
             return
         for name in sorted(map(str, self.queues)):
@@ -260,7 +289,10 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         except (ConfigurationError, contract.InvalidTask) as error:
             yield checks.Error(f"{where}['OPTIONS']: {error}", id="headrace.E008")
         db: Any = import_module("django.db")
-        for name, alias in {"database": options.database, "relay_database": options.relayed_by()}.items():
+        for name, alias in {
+            "database": options.database,
+            "relay_database": options.relayed_by(),
+        }.items():
             if alias not in db.connections.settings:
                 yield checks.Error(
                     f"{where}['OPTIONS'][{name!r}]: there is no database {alias!r}",
@@ -298,7 +330,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     def _shared(self, other: TaskBackend) -> str:
         """Name the queues that two backends share, or return ''."""
         if self.queues and other.queues:
-            return ", ".join(f"queue {name!r}" for name in sorted(map(str, self.queues & other.queues)))
+            return ", ".join(
+                f"queue {name!r}" for name in sorted(map(str, self.queues & other.queues))
+            )
         return "all queues, as an empty QUEUES allows any"
 
     def _check_outbox(self, checks: Any, db: Any, where: str, options: Options) -> Iterator[Any]:
@@ -344,7 +378,9 @@ def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[
             continue
         options = backend.settings
         if options.outbox and options.database in (databases or ()):
-            connection: Any = import_module("headrace.sql.connections").connection_of(db.connections[options.database])
+            connection: Any = import_module("headrace.sql.connections").connection_of(
+                db.connections[options.database]
+            )
             if not connection.columns("headrace_outbox", options.schema):
                 missing = table_name("headrace_outbox", options.schema)
                 yield checks.Warning(
@@ -362,5 +398,7 @@ def backend_of(alias: str) -> TaskBackend:
         raise ConfigurationError(f"TASKS: {error}") from None
     if not isinstance(backend, TaskBackend):
         kind = f"{type(backend).__module__}.{type(backend).__qualname__}"
-        raise ConfigurationError(f"TASKS[{alias!r}] is a {kind}: give the alias of a headrace.django.TaskBackend")
+        raise ConfigurationError(
+            f"TASKS[{alias!r}] is a {kind}: give the alias of a headrace.django.TaskBackend"
+        )
     return backend

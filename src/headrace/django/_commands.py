@@ -32,17 +32,22 @@ def work(
     with requiring("headrace_worker", "cli", "typer", "rich"):
         from headrace.console.cli.child import Options
         from headrace.console.cli.work import Supervisor
-    worker_of(alias, queues, concurrency)  # refuses wrong settings here, once, before any process starts
+    # refuses wrong settings here, once, before any process starts
+    worker_of(alias, queues, concurrency)
     given = {"alias": alias, "queues": list(queues), "concurrency": concurrency}
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]  # the folder of manage.py
     os.environ |= {VARIABLE: json.dumps(given), "PYTHONPATH": os.pathsep.join(paths)}
     return Supervisor([TARGET], processes, Options(**options), reload, health_port).run()
 
 
-def relay(alias: str, queues: Sequence[str], *, refused: bool, retry_refused: bool, json: bool) -> None:
-    """Relay the outboxes of a backend, or list the rows that were set aside, or let these be tried again.
+def relay(
+    alias: str, queues: Sequence[str], *, refused: bool, retry_refused: bool, json: bool
+) -> None:
+    """Relay the outboxes of a backend, or list the rows that were set aside, or let these be tried
+    again.
 
-    Raises `ConfigurationError` for a backend without an outbox, and for a queue that it does not have.
+    Raises `ConfigurationError` for a backend without an outbox, and for a queue that it does not
+    have.
     """
     with requiring("headrace_relay", "cli", "typer", "rich"):
         from headrace.console.cli.relay import serve, set_aside
@@ -50,7 +55,9 @@ def relay(alias: str, queues: Sequence[str], *, refused: bool, retry_refused: bo
     options = backend.settings
     wanted = queues_of(backend, queues)
     if not options.outbox:
-        raise ConfigurationError(f"TASKS[{alias!r}]['OPTIONS'] has no outbox: give it 'outbox': True")
+        raise ConfigurationError(
+            f"TASKS[{alias!r}]['OPTIONS'] has no outbox: give it 'outbox': True"
+        )
     outboxes = [outbox_of(options, backend.queue(name)) for name in wanted]
     if refused or retry_refused:
         set_aside(outboxes, options.relayed_by(), retry_refused, json)
@@ -59,7 +66,8 @@ def relay(alias: str, queues: Sequence[str], *, refused: bool, retry_refused: bo
 
 
 def program(arguments: Sequence[str]) -> None:
-    """Run the command line on the server and namespace of the backend `default`, unless *arguments* name others."""
+    """Run the command line on the server and namespace of the backend `default`, unless *arguments*
+    name others."""
     from headrace.console.cli import main
 
     options = backend_of("default").settings

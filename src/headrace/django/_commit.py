@@ -11,7 +11,8 @@ from redis.exceptions import RedisError
 from headrace.errors import describe_error
 from headrace.platform import log_event
 
-AGAIN_S = 0.1  # seconds for a task, after one of the same transaction could not be sent: a request waits once
+# seconds for a task, after one of the same transaction could not be sent: a request waits once
+AGAIN_S = 0.1
 
 
 @define
@@ -46,7 +47,8 @@ class Hook:
                 self.task.module_path,
                 self.id,
                 describe_error(error),
-                error=None if isinstance(error, RedisError) else error,  # the place tells nothing of an outage
+                # the place tells nothing of an outage
+                error=None if isinstance(error, RedisError) else error,
                 queue=self.task.queue_name,
                 job_id=self.id,
             )
@@ -58,4 +60,6 @@ def sent_on_commit(connection: Any, send: Callable[..., None], task: Any, id: st
     """
     hooks = (hook for _, hook, *_ in reversed(connection.run_on_commit))
     before = next((hook for hook in hooks if isinstance(hook, Hook)), None)
-    connection.on_commit(Hook(send, task, id, Transaction() if before is None else before.transaction))
+    connection.on_commit(
+        Hook(send, task, id, Transaction() if before is None else before.transaction)
+    )

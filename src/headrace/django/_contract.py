@@ -1,9 +1,9 @@
 """Django's own names for tasks, of `django.tasks` (Django 6 and later), and of the backport
 `django-tasks`.
 
-Both may be there, because a project on Django 6 may use a package whose tasks are the backport's, as Wagtail's are. A
-task, its result and its signals are of one of them. All names are `Any` for type checkers, because the annotations of
-the two differ.
+Both may be there, because a project on Django 6 may use a package whose tasks are the backport's,
+as Wagtail's are. A task, its result and its signals are of one of them. All names are `Any` for
+type checkers, because the annotations of the two differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Contract:
         base: Any = import_module(f"{self.package}.base")
         for name in ("Task", "TaskContext", "TaskError", "TaskResult"):
             object.__setattr__(self, name, getattr(base, name))
-        object.__setattr__(self, "_context", type("TaskContext", (base.TaskContext,), {"__slots__": ("job",)}))
+        object.__setattr__(
+            self, "_context", type("TaskContext", (base.TaskContext,), {"__slots__": ("job",)})
+        )
         object.__setattr__(self, "Status", base.TaskResultStatus)
         object.__setattr__(self, "exceptions", import_module(f"{self.package}.exceptions"))
 
@@ -55,19 +57,23 @@ class Contract:
         return import_module(f"{self.package}.signals")
 
     def normalized(self, value: Any) -> Any:
-        """Return *value* as JSON can carry it. Raises `TypeError` or `ValueError` for other types, as Django does."""
+        """Return *value* as JSON can carry it. Raises `TypeError` or `ValueError` for other types,
+        as Django does."""
         where = "django_tasks.utils" if self.package == "django_tasks" else "django.utils.json"
         normalize: Any = import_module(where).normalize_json
         return normalize(value)
 
 
 def _contracts() -> list[Contract]:
-    """Return the packages that are there, Django's own first. Raises `ConfigurationError` if there is none."""
+    """Return the packages that are there, Django's own first. Raises `ConfigurationError` if there
+    is none."""
     with requiring("headrace.django", "django", "django"):
         import_module("django")
     found = [Contract(name) for name in ("django.tasks", "django_tasks") if find_spec(name)]
     if not found:
-        raise ConfigurationError("this Django has no tasks: use Django 6 or later, or install the package django-tasks")
+        raise ConfigurationError(
+            "this Django has no tasks: use Django 6 or later, or install the package django-tasks"
+        )
     return found
 
 
@@ -81,7 +87,8 @@ CONTRACTS = _contracts()
 FIRST = CONTRACTS[0]
 BaseTaskBackend: Any = import_module(f"{FIRST.package}.backends.base").BaseTaskBackend
 TASKS: tuple[Any, ...] = tuple(one.Task for one in CONTRACTS)
-INVALID: tuple[Any, ...] = tuple(one.error("InvalidTask") for one in CONTRACTS)  # as they are raised by Django
+# as they are raised by Django
+INVALID: tuple[Any, ...] = tuple(one.error("InvalidTask") for one in CONTRACTS)
 InvalidTask: Any = _error("InvalidTask")
 InvalidTaskBackend: Any = tuple(one.error("InvalidTaskBackend") for one in CONTRACTS)
 TaskResultDoesNotExist: Any = _error("TaskResultDoesNotExist")

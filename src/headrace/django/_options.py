@@ -22,7 +22,9 @@ def retry_of(value: Any) -> Retry:
     if isinstance(value, Retry):
         return value
     if not isinstance(value, Mapping):
-        raise TypeError(f"retry must be a mapping, such as {{'attempts': 5}}, not {type(value).__name__}")
+        raise TypeError(
+            f"retry must be a mapping, such as {{'attempts': 5}}, not {type(value).__name__}"
+        )
     given = dict(cast("Mapping[str, Any]", value))
     if unknown := given.keys() - {"attempts", "wait"}:
         raise ValueError(f"retry: {min(unknown)!r} is unknown; it takes attempts and wait")
@@ -45,7 +47,9 @@ def _plain(name: str, kind: type[Any], example: str, value: Any) -> tuple[Any, .
             made.append(one)
             continue
         if not isinstance(one, Mapping):
-            raise TypeError(f"{name} must be a mapping, such as {example}, or a list of them, not {type(one).__name__}")
+            raise TypeError(
+                f"{name} must be a mapping, such as {example}, or a list of them, not {type(one).__name__}"
+            )
         given = dict(cast("Mapping[str, Any]", one))
         if unknown := given.keys() - set(known):
             raise ValueError(f"{name}: {min(unknown)!r} is unknown; it takes {', '.join(known)}")
@@ -63,15 +67,25 @@ def _limits(value: Any) -> tuple[Limit, ...]:
 
 def _schedules(value: Any) -> tuple[tuple[str, Any], ...]:
     if not isinstance(value, Mapping):
-        raise TypeError(f"schedules must map paths of tasks to {{'cron': '0 3 * * *'}}, not {type(value).__name__}")
+        raise TypeError(
+            f"schedules must map paths of tasks to {{'cron': '0 3 * * *'}}, not {type(value).__name__}"
+        )
     made: list[tuple[str, Any]] = []
     for path, its in cast("Mapping[str, Any]", value).items():
         if not isinstance(its, Mapping) or its.keys() - {"every", "cron", "tz", "missed"}:
-            wrong = sorted(cast("Mapping[str, Any]", its)) if isinstance(its, Mapping) else type(its).__name__
-            raise ValueError(f"schedules: {path!r} takes a mapping of every or cron, tz and missed, not {wrong}")
+            wrong = (
+                sorted(cast("Mapping[str, Any]", its))
+                if isinstance(its, Mapping)
+                else type(its).__name__
+            )
+            raise ValueError(
+                f"schedules: {path!r} takes a mapping of every or cron, tz and missed, not {wrong}"
+            )
         its = cast("Mapping[str, Any]", its)
         try:
-            when = recurrence(its.get("every"), its.get("cron"), its.get("tz"), its.get("missed", "once"))
+            when = recurrence(
+                its.get("every"), its.get("cron"), its.get("tz"), its.get("missed", "once")
+            )
             made.append((checks.text("path", path), when))
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"schedules: {path!r}: {error}") from None
@@ -98,16 +112,17 @@ def _result_ttl(value: object) -> float:
 class Options:
     """The options of a backend.
 
-    *url*: the server's URL. Without it, the environment's is used. *retry*: attempts at a task that fails, and the
-    seconds between them. Without it there is one attempt, as Django's own backends make. *outbox*: tasks are written as
-    rows of *database*, in its transaction. *on_commit*: otherwise, tasks are sent when the transaction of *database* is
-    committed. *priorities*: levels for Django's priorities. *concurrency*: tasks at once, of each queue in each
-    process. *deadline*: seconds that a task may take. *history*: how many ended tasks each queue keeps, for
-    *result_ttl* seconds. *timeout*: seconds that a call may wait for a server that is away. *rate*, *limits*, *fair*
-    and *max_waiting*: of each queue, as `headrace.Queue` has them; their keys are names of arguments, or `kind`.
-    *schedules*: when tasks recur, by their paths. *schema*: of PostgreSQL, in which the outbox is. *relay_database*:
-    the alias by which workers relay, where *database* goes through a pooler. *poll*: seconds between two looks for
-    rows.
+    *url*: the server's URL. Without it, the environment's is used. *retry*: attempts at a task that
+    fails, and the seconds between them. Without it there is one attempt, as Django's own backends
+    make. *outbox*: tasks are written as rows of *database*, in its transaction. *on_commit*:
+    otherwise, tasks are sent when the transaction of *database* is committed. *priorities*: levels
+    for Django's priorities. *concurrency*: tasks at once, of each queue in each process.
+    *deadline*: seconds that a task may take. *history*: how many ended tasks each queue keeps, for
+    *result_ttl* seconds. *timeout*: seconds that a call may wait for a server that is away. *rate*,
+    *limits*, *fair* and *max_waiting*: of each queue, as `headrace.Queue` has them; their keys are
+    names of arguments, or `kind`. *schedules*: when tasks recur, by their paths. *schema*: of
+    PostgreSQL, in which the outbox is. *relay_database*: the alias by which workers relay, where
+    *database* goes through a pooler. *poll*: seconds between two looks for rows.
     """
 
     url: str | None = None
@@ -166,7 +181,8 @@ class Options:
         return self.relay_database or self.database
 
     def place(self) -> tuple[str, str]:
-        """Return the server and the namespace of the queues. Raises `ConfigurationError` if no server is named."""
+        """Return the server and the namespace of the queues. Raises `ConfigurationError` if no
+        server is named."""
         return Address(self.url).shown.removesuffix("/0").rstrip("/"), self.namespace
 
     def differing(self, other: Options) -> list[str]:
@@ -187,7 +203,9 @@ class Options:
         for name in mapping:
             if name not in known:
                 close = get_close_matches(str(name), known, 1)
-                meant = f": did you mean {close[0]!r}?" if close else f": it takes {', '.join(known)}"
+                meant = (
+                    f": did you mean {close[0]!r}?" if close else f": it takes {', '.join(known)}"
+                )
                 raise ConfigurationError(f"{where} has an unknown {name!r}{meant}")
         try:
             return cls(**mapping)

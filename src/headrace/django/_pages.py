@@ -31,7 +31,9 @@ def rights_of(user: Any) -> Any:
     delete = user.has_perm("headrace.delete_queue")
     if not (change or delete or user.has_perm("headrace.view_queue")):
         return None
-    granted = {name for name, verb in VERBS.items() if verb.page and (delete if verb.final else change)}
+    granted = {
+        name for name, verb in VERBS.items() if verb.page and (delete if verb.final else change)
+    }
     return granted or "read"
 
 
@@ -71,11 +73,16 @@ def _options() -> dict[str, Any]:
     setting `HEADRACE_WEB` overrides them.
     """
     settings: Any = import_module("django.conf")
-    ours = next((one.settings for one in contract.task_backends().all() if isinstance(one, TaskBackend)), None)
+    ours = next(
+        (one.settings for one in contract.task_backends().all() if isinstance(one, TaskBackend)),
+        None,
+    )
     found = {"url_or_client": ours.url, "namespace": ours.namespace} if ours else {}
     found |= getattr(settings.settings, "HEADRACE_WEB", {})
     if "url_or_client" not in found:
-        found["url_or_client"] = given(None, 'add HEADRACE_WEB = {"url_or_client": URL} to the settings', "")
+        found["url_or_client"] = given(
+            None, 'add HEADRACE_WEB = {"url_or_client": URL} to the settings', ""
+        )
     return found
 
 
@@ -93,7 +100,8 @@ def scope_of(request: Any, path: str) -> dict[str, Any]:
         "root_path": root,
         "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
         "headers": [
-            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in request.headers.items()
         ],
         "client": (request.META.get("REMOTE_ADDR", ""), 0),
         "server": (request.META.get("SERVER_NAME", ""), int(request.META.get("SERVER_PORT") or 0)),

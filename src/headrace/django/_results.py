@@ -14,9 +14,11 @@ from headrace import Job, JobState
 from headrace.django import _contract as contract
 from headrace.platform import HEADERS, parameters
 
-PRIORITY, RUN_AFTER, ENQUEUED = "django-priority", "django-run-after", "django-enqueued-at"  # headers
+# headers
+PRIORITY, RUN_AFTER, ENQUEUED = "django-priority", "django-run-after", "django-enqueued-at"
 UNKNOWN_WORKER = "unknown"  # of an attempt whose worker died
-NO_ERROR = "headrace.errors.JobFailed"  # the class for an end that no exception of the task has made
+# the class for an end that no exception of the task has made
+NO_ERROR = "headrace.errors.JobFailed"
 
 
 def now() -> datetime:
@@ -47,7 +49,9 @@ def task_of(path: str) -> Any:
     return found
 
 
-def told_apart(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+def told_apart(
+    task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, str]:
     """Return the headers that a call has for these *names* of arguments.
 
     Raises `TypeError` for a value that is no text, number or bool, and for arguments that the task
@@ -94,14 +98,17 @@ def _call(payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
 
 
 def new(alias: str, job: Job[Any], task: Any) -> Any:
-    """Make the result of a job, not begun. Raises `ValueError` for a payload that holds no arguments."""
+    """Make the result of a job, not begun. Raises `ValueError` for a payload that holds no
+    arguments."""
     args, kwargs = _call(job.payload)
     after = job.headers.get(RUN_AFTER)
     priority = int(job.headers.get(PRIORITY, "0"))
     enqueued = job.headers.get(ENQUEUED)
     options = {"priority": priority, "queue_name": str(job.queue), "backend": alias}
     try:
-        own = task.using(**options, run_after=None if after is None else datetime.fromisoformat(after))
+        own = task.using(
+            **options, run_after=None if after is None else datetime.fromisoformat(after)
+        )
     except contract.INVALID:  # QUEUES have changed since
         own = task
     names = contract.contract_of(task)
@@ -137,7 +144,8 @@ def attempted(result: Any, state: JobState[Any]) -> None:
     failed = [one for one in attempts if one.error or one.reason]
     errors = [
         contract.contract_of(result.task).TaskError(
-            exception_class_path=one.error or NO_ERROR, traceback=one.traceback or f"{one.reason or one.error}\n"
+            exception_class_path=one.error or NO_ERROR,
+            traceback=one.traceback or f"{one.reason or one.error}\n",
         )
         for one in failed
     ]
@@ -166,11 +174,22 @@ def result_of(alias: str, state: JobState[Any], task: Any, value: Any) -> Any:
             last_attempted_at=since,
         )
     elif state.state == "completed":
-        change(result, status=names.Status.SUCCESSFUL, finished_at=_moment(state.ended), _return_value=value)
+        change(
+            result,
+            status=names.Status.SUCCESSFUL,
+            finished_at=_moment(state.ended),
+            _return_value=value,
+        )
     elif state.state in ("dead", "cancelled", "deleted"):
         change(result, status=names.Status.FAILED, finished_at=_moment(state.ended))
         last = state.attempts[-1] if state.attempts else None
         if last is None or last.number < state.job.attempt or state.state != "dead":
-            why = f"the job was {state.state}" if state.state != "dead" else f"{state.reason or 'no reason is known'}"
-            result.errors.append(names.TaskError(exception_class_path=NO_ERROR, traceback=f"{why}\n"))
+            why = (
+                f"the job was {state.state}"
+                if state.state != "dead"
+                else f"{state.reason or 'no reason is known'}"
+            )
+            result.errors.append(
+                names.TaskError(exception_class_path=NO_ERROR, traceback=f"{why}\n")
+            )
     return result

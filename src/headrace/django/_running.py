@@ -12,7 +12,15 @@ from headrace.django import _contract as contract
 from headrace.django import _results as results
 from headrace.django._backend import TaskBackend, backend_of, outbox_of
 from headrace.django._tasks import OWN, discovered, scheduled
-from headrace.errors import ConfigurationError, DeadLetter, RunLost, RunSuspended, Verdict, class_path, traced
+from headrace.errors import (
+    ConfigurationError,
+    DeadLetter,
+    RunLost,
+    RunSuspended,
+    Verdict,
+    class_path,
+    traced,
+)
 from headrace.platform import HEADERS, InnerWorker, given
 
 
@@ -26,7 +34,9 @@ def _fresh_connections() -> None:
 
 
 class Runner:
-    def __init__(self, backend: TaskBackend, queue: str, worker: Worker, own: Collection[str] = ()) -> None:
+    def __init__(
+        self, backend: TaskBackend, queue: str, worker: Worker, own: Collection[str] = ()
+    ) -> None:
         self._backend, self._queue, self._worker = backend, queue, worker
         self._own = own  # paths of the tasks whose own options the worker knows
 
@@ -55,12 +65,16 @@ class Runner:
             kept = None if value is None else results.value_of(value)
         except BaseException as error:
             if self._final(job, error, result.task):
-                found = names.TaskError(exception_class_path=class_path(error), traceback=traced(error))
+                found = names.TaskError(
+                    exception_class_path=class_path(error), traceback=traced(error)
+                )
                 result.errors.append(found)
                 results.change(result, finished_at=results.now(), status=names.Status.FAILED)
                 signals.task_finished.send_robust(sender, task_result=result)
             raise
-        results.change(result, finished_at=results.now(), status=names.Status.SUCCESSFUL, _return_value=value)
+        results.change(
+            result, finished_at=results.now(), status=names.Status.SUCCESSFUL, _return_value=value
+        )
         signals.task_finished.send_robust(sender, task_result=result)
         return kept
 
@@ -105,23 +119,28 @@ class Runner:
 
 
 def queues_of(backend: TaskBackend, queues: Sequence[str]) -> list[str]:
-    """Return the names of *queues*, or of all. Raises `ConfigurationError` for one that `QUEUES` does not name."""
+    """Return the names of *queues*, or of all. Raises `ConfigurationError` for one that `QUEUES`
+    does not name."""
     where = f"TASKS[{backend.alias!r}]['QUEUES']"
     named = sorted(map(str, backend.queues))
     wanted = list(dict.fromkeys(queues)) or named
     if not wanted:
-        raise ConfigurationError(f"{where} is empty, which allows any queue: name some with --queue")
+        raise ConfigurationError(
+            f"{where} is empty, which allows any queue: name some with --queue"
+        )
     if named and (unknown := [name for name in wanted if name not in named]):
         raise ConfigurationError(f"{where} has no {unknown[0]!r}: it has {', '.join(named)}")
     return wanted
 
 
-def worker_of(alias: str = "default", queues: Sequence[str] = (), concurrency: int | None = None) -> Worker:
+def worker_of(
+    alias: str = "default", queues: Sequence[str] = (), concurrency: int | None = None
+) -> Worker:
     """Make the worker of a backend's tasks, of these *queues* or all of `QUEUES`, and the relay of
     its outbox.
 
-    Raises `ConfigurationError` for settings that are wrong, a queue that `QUEUES` does not name, and an outbox without
-    its table.
+    Raises `ConfigurationError` for settings that are wrong, a queue that `QUEUES` does not name,
+    and an outbox without its table.
     """
     backend = backend_of(alias)
     options = backend.settings
@@ -141,7 +160,11 @@ def worker_of(alias: str = "default", queues: Sequence[str] = (), concurrency: i
         for path, task in own.items():
             deadline = options.deadline if task.deadline is None else task.deadline
             register(retry=task.retry or options.retry, deadline=deadline, kind=path)(runner.run)
-        found = [(path, when, job) for task, path, when, job in scheduled(options) if task.queue_name == name]
+        found = [
+            (path, when, job)
+            for task, path, when, job in scheduled(options)
+            if task.queue_name == name
+        ]
         InnerWorker(worker).declare_schedules(queue, found)
         if options.outbox:
             worker.relay(outbox_of(options, queue), options.relayed_by(), poll=options.poll)

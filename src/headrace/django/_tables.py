@@ -15,12 +15,21 @@ _db: Any = import_module("django.db")
 
 
 def schema() -> str | None:
-    """Return the schema that `OPTIONS` of a backend names, or `None`. The check of backends reports a wrong name."""
+    """Return the schema that `OPTIONS` of a backend names, or `None`. The check of backends reports
+    a wrong name."""
     settings: Any = import_module("django.conf").settings
     entries: Any = getattr(settings, "TASKS", None)
-    for entry in cast("Mapping[str, Any]", entries).values() if isinstance(entries, Mapping) else ():
-        options: Any = cast("Mapping[str, Any]", entry).get("OPTIONS") if isinstance(entry, Mapping) else None
-        name: Any = cast("Mapping[str, Any]", options).get("schema") if isinstance(options, Mapping) else None
+    for entry in (
+        cast("Mapping[str, Any]", entries).values() if isinstance(entries, Mapping) else ()
+    ):
+        options: Any = (
+            cast("Mapping[str, Any]", entry).get("OPTIONS") if isinstance(entry, Mapping) else None
+        )
+        name: Any = (
+            cast("Mapping[str, Any]", options).get("schema")
+            if isinstance(options, Mapping)
+            else None
+        )
         if isinstance(name, str) and dialects.NAME.fullmatch(name):
             return name
     return None
@@ -33,7 +42,8 @@ def model_table(table: str) -> str:
 
 
 class CreateTables(_operations.Operation):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """Creates the tables, by the page of SQL of the database. A database without a page gets none."""
+    """Creates the tables, by the page of SQL of the database. A database without a page gets
+    none."""
 
     reduces_to_sql = True
     reversible = True
@@ -43,7 +53,10 @@ class CreateTables(_operations.Operation):  # type: ignore[misc]  # pyright: ign
 
     def database_forwards(self, app_label: str, schema_editor: Any, *_: Any) -> None:
         if _is_for(schema_editor.connection, app_label):
-            _run(schema_editor, dialects.statements(schema_editor.connection.vendor, _schema_of(schema_editor)))
+            _run(
+                schema_editor,
+                dialects.statements(schema_editor.connection.vendor, _schema_of(schema_editor)),
+            )
 
     def database_backwards(self, app_label: str, schema_editor: Any, *_: Any) -> None:
         if _is_for(schema_editor.connection, app_label):
@@ -54,7 +67,9 @@ class CreateTables(_operations.Operation):  # type: ignore[misc]  # pyright: ign
 
 
 def _is_for(connection: Any, app_label: str) -> bool:
-    return connection.vendor in dialects.DIALECTS and bool(_db.router.allow_migrate(connection.alias, app_label))
+    return connection.vendor in dialects.DIALECTS and bool(
+        _db.router.allow_migrate(connection.alias, app_label)
+    )
 
 
 def _schema_of(editor: Any) -> str | None:

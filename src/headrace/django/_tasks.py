@@ -16,7 +16,8 @@ from headrace.django import _results as results
 from headrace.django._options import Options, deadline_of, retry_of
 from headrace.errors import ConfigurationError
 
-OWN: dict[str, Task] = {}  # tasks with options of their own, by path, as far as their modules are imported
+# tasks with options of their own, by path, as far as their modules are imported
+OWN: dict[str, Task] = {}
 
 
 _Base: Any = contract.FIRST.Task
@@ -24,7 +25,8 @@ _Base: Any = contract.FIRST.Task
 
 @dataclass(frozen=True, kw_only=True)
 class Task(_Base):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """A task of a `TaskBackend` with options in place of its backend's, as in `@task(deadline=30)`."""
+    """A task of a `TaskBackend` with options in place of its backend's, as in
+    `@task(deadline=30)`."""
 
     retry: Any = None
     deadline: Any = None

@@ -19,7 +19,8 @@ class OfTable:
 
     app_label = "headrace"
     default_permissions = ()
-    required_db_features: ClassVar[list[str]] = ["supports_partial_indexes"]  # of PostgreSQL and SQLite
+    # of PostgreSQL and SQLite
+    required_db_features: ClassVar[list[str]] = ["supports_partial_indexes"]
 
 
 class OutboxRow(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]

@@ -1,15 +1,16 @@
-"""Jobs in the transaction of your data, and effects that happen once, with SQLAlchemy 2. Extra `sql`.
+"""Jobs in the transaction of your data, and effects that happen once, with SQLAlchemy 2. Extra
+`sql`.
 
     outbox = Outbox(emails)  # a Queue, or Tasks
     with Session.begin() as session:
         session.add(order)
-        outbox.enqueue(session, b"ada@example.org")  # a job if and only if the transaction is committed
+        outbox.enqueue(session, b"ada@example.org")  # a job if the transaction is committed
 
     with Relay(engine, outbox):  # moves committed rows to the queue
         worker.run()
 
-It works in PostgreSQL and SQLite, and with sessions and connections of both colours. `tables` returns the SQL that
-creates the tables.
+It works in PostgreSQL and SQLite, and with sessions and connections of both colours. `tables`
+returns the SQL that creates the tables.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, so that Django reads the pages of SQL without SQLAlchemy."""
+    """Import a name when it is first used, so that Django reads the pages of SQL without
+    SQLAlchemy."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with requiring("headrace.sql", "sql", "sqlalchemy"):

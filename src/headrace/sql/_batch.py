@@ -1,12 +1,15 @@
 """The rows that a relay moves at once. They are read, made jobs, and deleted when their queue has
 answered.
 
-A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at any point. The next
-one sends the row again. The queue then drops it, for a day from when it was sent first, however the job has ended.
+A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at
+any point. The next one sends the row again. The queue then drops it, for a day from when it was
+sent first, however the job has ended.
 
-- PostgreSQL: a relay locks its rows until it has deleted them. Others skip these, and leave later rows of their keys.
-- SQLite: nothing is locked while Redis is asked, as that would stop all that write to the database. Two relays at once
-  send the same rows in the same order, which is twice the work, and the same jobs.
+- PostgreSQL: a relay locks its rows until it has deleted them. Others skip these, and leave later
+  rows of their keys.
+- SQLite: nothing is locked while Redis is asked, as that would stop all that write to the database.
+  Two relays at once send the same rows in the same order, which is twice the work, and the same
+  jobs.
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ from sqlalchemy.sql.expression import TextClause
 
 from headrace import NewJob
 from headrace.errors import ConfigurationError, NotDurable
-from headrace.platform import LIMITS, Address, BaseReceipt, InnerQueue, OutboxView, checks, log_event
+from headrace.platform import (
+    LIMITS,
+    Address,
+    BaseReceipt,
+    InnerQueue,
+    OutboxView,
+    checks,
+    log_event,
+)
 from headrace.sql._rows import job_of, reason_of
 from headrace.sql._tables import VERSION, require_table, statement, wake_of
 from headrace.sql.dialects import require_dialect
@@ -35,8 +46,10 @@ SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are loc
 FROZEN_AFTER_S = 2 * SEND_WITHIN_S
 POLL_S = 0.2  # seconds between two looks for rows, where the database tells nothing
 NOTIFIED_POLL_S = 5.0  # … where it does: for rows of programs that do not notify
-FOLLOWING = 16  # batches that follow each other, before one begins with the first row: it may be a late commit's
-PAGES = 10  # of rows that other relays, or later ones, are to move: behind them there may be rows of other keys
+# batches that follow each other, before one begins with the first row: it may be a late commit's
+FOLLOWING = 16
+# of rows that other relays, or later ones, are to move: behind them there may be rows of other keys
+PAGES = 10
 
 TAKE = """
     SELECT position, job_id, payload, headers, priority, job_key, delay_ms, due_ms, {now} - written_ms AS waited_ms
@@ -76,7 +89,8 @@ REFUSE = "UPDATE {outbox} SET refused = :why WHERE position = :position"
 
 
 def sender(queue: Any, kind: type[Any], address: Address | None = None) -> Any:
-    """Return *queue* for payloads that are encoded already, with its connections, or on *address*."""
+    """Return *queue* for payloads that are encoded already, with its connections, or on
+    *address*."""
     if address is None and not isinstance(queue, kind):
         raise ConfigurationError(
             f"the outbox of {queue!r} is relayed by the function of its colour: relay_once for a Queue, "
@@ -86,13 +100,16 @@ def sender(queue: Any, kind: type[Any], address: Address | None = None) -> Any:
 
 
 def own_sender(queue: Any, kind: type[Any], where: Address | None) -> Any:
-    """Like `sender`, with connections of its own, on the queue's server, or *where* if it names none.
+    """Like `sender`, with connections of its own, on the queue's server, or *where* if it names
+    none.
 
     Raises `ConfigurationError` for a client of the other colour.
     """
     at = InnerQueue(queue).address
     if at.client is not None and not isinstance(queue, kind):
-        raise ConfigurationError(f"{queue!r} has a client, which this relay can't use: give the queue a URL")
+        raise ConfigurationError(
+            f"{queue!r} has a client, which this relay can't use: give the queue a URL"
+        )
     if at.url is None and at.client is None and where is not None:
         at = where
     return sender(queue, kind, Address(at.url, at.client))
@@ -108,12 +125,14 @@ class Batch:
     schema: str | None = None  # of the table
     positions: list[int] = field(factory=list[int])
     jobs: list[NewJob[bytes]] = field(factory=list[NewJob[bytes]])
-    receipts: list[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
+    # of the jobs, in their order; `None`: it may be missing
+    receipts: list[Any] = field(factory=list[Any])
     refused: list[dict[str, Any]] = field(factory=list[dict[str, Any]])
     waited: list[int] = field(factory=list[int])  # ms since the rows of the jobs were written
     after: int = 0  # begin behind this position, as deleted rows before it need not be passed again
     following: int = 0  # where a batch that follows at once may begin
-    left: bool = False  # whether rows are left for other relays, as earlier ones of their keys are theirs
+    # whether rows are left for other relays, as earlier ones of their keys are theirs
+    left: bool = False
 
     @property
     def found(self) -> bool:
@@ -130,10 +149,13 @@ class Batch:
         return bool(InnerQueue(self.queue).settings.shards > 1)
 
     def take(self, connection: Connection, limit: int) -> None:
-        """Begin a transaction, and read the oldest rows. On SQLite the transaction ends before this returns."""
+        """Begin a transaction, and read the oldest rows. On SQLite the transaction ends before this
+        returns."""
         checks.count("limit", limit, most=10 * LIMITS.jobs_per_script)
         if connection.in_transaction():
-            raise ConfigurationError("a relay begins its own transactions: give it a connection that is in none")
+            raise ConfigurationError(
+                "a relay begins its own transactions: give it a connection that is in none"
+            )
         require_dialect(connection.dialect.name)
         connection.begin()
         try:
@@ -172,7 +194,9 @@ class Batch:
     def _names(self) -> dict[str, str]:
         return {"namespace": InnerQueue(self.queue).namespace, "queue": self.queue.name}
 
-    def _page(self, connection: Connection, taking: Any, given: dict[str, Any]) -> tuple[list[Row], int, bool]:
+    def _page(
+        self, connection: Connection, taking: Any, given: dict[str, Any]
+    ) -> tuple[list[Row], int, bool]:
         """Read a page of rows, and refuse rows that are no jobs.
 
         Return the rows with their jobs, the last position, and whether there may be more.
@@ -196,9 +220,15 @@ class Batch:
                 self.refuse(row["position"], row["job_id"], error)
         return rows, max(read, default=0), len(read) == given["limit"]
 
-    def _one(self, connection: Connection, taking: Any, given: Mapping[str, Any], position: int) -> Sequence[Any]:
+    def _one(
+        self, connection: Connection, taking: Any, given: Mapping[str, Any], position: int
+    ) -> Sequence[Any]:
         try:
-            return connection.execute(taking, {**given, "after": position - 1, "limit": 1}).mappings().all()
+            return (
+                connection.execute(taking, {**given, "after": position - 1, "limit": 1})
+                .mappings()
+                .all()
+            )
         except DBAPIError as error:
             self.refuse(position, None, error)
             return []
@@ -212,7 +242,9 @@ class Batch:
             return {}
         ours = [row["position"] for row, _ in rows]
         asking = self._statement(connection, OTHERS, "keys", "ours")
-        found = connection.execute(asking, {**self._names, "keys": sorted(keys), "ours": ours, "last": ours[-1]})
+        found = connection.execute(
+            asking, {**self._names, "keys": sorted(keys), "ours": ours, "last": ours[-1]}
+        )
         return {row.job_key: row.position for row in found}
 
     def _add(self, row: Mapping[str, Any], job: NewJob[bytes]) -> None:
@@ -237,7 +269,9 @@ class Batch:
         why = reason_of(error)
         words = "row %s of the outbox of queue %r is no job: %s"
         self.refused.append({"position": position, "why": why})
-        log_event("outbox_row_refused", words, position, self.name, why, queue=self.name, job_id=name)
+        log_event(
+            "outbox_row_refused", words, position, self.name, why, queue=self.name, job_id=name
+        )
 
     def failed(self, error: Exception) -> None:
         """Keep the receipts of the jobs that are in the queue nevertheless."""
@@ -249,18 +283,23 @@ class Batch:
         pairs = zip(self.positions, self.receipts, strict=False)
         done = [position for position, receipt in pairs if isinstance(receipt, BaseReceipt)]
         if done:
-            connection.execute(self._statement(connection, *DELETE[connection.dialect.name]), {"ours": done})
+            connection.execute(
+                self._statement(connection, *DELETE[connection.dialect.name]), {"ours": done}
+            )
         if self.refused:
             connection.execute(self._statement(connection, REFUSE), self.refused)
         connection.commit()
         InnerQueue(self.queue).record_relayed(waited / 1000 for waited in self.waited[: len(done)])
 
     def measure(self, connection: Connection) -> OutboxView:
-        """Count the rows that wait, and that are refused, and read the reason of the first of these."""
+        """Count the rows that wait, and that are refused, and read the reason of the first of
+        these."""
         measuring = self._statement(connection, MEASURE)
         asking = self._statement(connection, REASON)
         try:
-            rows, oldest, refused, first = connection.execute(measuring, {**self._names, "most": COUNTED}).one()
+            rows, oldest, refused, first = connection.execute(
+                measuring, {**self._names, "most": COUNTED}
+            ).one()
             why = "" if first is None else connection.execute(asking, {"position": first}).scalar()
         finally:
             connection.rollback()
@@ -343,7 +382,8 @@ class Complaints:
         self._number = 0
 
     def add(self, error: Exception) -> float:
-        """Log an error, unless the one before was logged a moment ago. Return the seconds until the next try."""
+        """Log an error, unless the one before was logged a moment ago. Return the seconds until the
+        next try."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LIMITS.log_again_s
             words = "rows wait in the outbox of queue %r: %s; trying again"

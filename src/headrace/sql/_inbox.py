@@ -27,7 +27,9 @@ FORGET = "DELETE FROM {inbox} WHERE done_ms < {now} - :age_ms"
 def inbox(session: Sync, job: Job[Any], *, schema: str | None = None) -> bool: ...
 @overload
 def inbox(session: Async, job: Job[Any], *, schema: str | None = None) -> Awaitable[bool]: ...
-def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) -> bool | Awaitable[bool]:
+def inbox(
+    session: Sync | Async, job: Job[Any], *, schema: str | None = None
+) -> bool | Awaitable[bool]:
     """Return `True` if the effects of *job* are still to be done, in this transaction, or `False`
     if they are committed.
 
@@ -35,14 +37,17 @@ def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) ->
             if inbox(session, job):
                 session.add(Debit(…))
 
-    It writes a row, which is committed with the effects, or rolled back with them. Of two deliveries of the job at
-    once, the second waits for the first to commit. *schema*: of the table, as of `Outbox`. Await it for an asynchronous
-    session. Raises `RunLost`, to end the handler, if the job is not this handler's any more. Raises
-    `ConfigurationError` as `Outbox.enqueue` does. One INSERT.
+    It writes a row, which is committed with the effects, or rolled back with them. Of two
+    deliveries of the job at once, the second waits for the first to commit. *schema*: of the table,
+    as of `Outbox`. Await it for an asynchronous session. Raises `RunLost`, to end the handler, if
+    the job is not this handler's any more. Raises `ConfigurationError` as `Outbox.enqueue` does.
+    One INSERT.
     """
     schema = schema_name(schema)
     if not isinstance(job, Job):
-        raise TypeError(f"job must be a Job, as handlers and leases have it, not a {type(job).__name__}")
+        raise TypeError(
+            f"job must be a Job, as handlers and leases have it, not a {type(job).__name__}"
+        )
     row = {
         "queue": job.headers.get(HEADERS.moved_from, str(job.queue)),
         "job_id": str(job.id),
@@ -53,7 +58,9 @@ def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) ->
     def begin(connection: Connection | DjangoConnection) -> bool:
         if job.lost:
             raise RunLost(job.id)
-        return connection.execute(statement(DONE, connection.dialect.name, schema), row).rowcount == 1
+        return (
+            connection.execute(statement(DONE, connection.dialect.name, schema), row).rowcount == 1
+        )
 
     return within(session, "headrace_inbox", schema, begin)
 
@@ -61,8 +68,12 @@ def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) ->
 @overload
 def forget(session: Sync, age: float | timedelta, *, schema: str | None = None) -> int: ...
 @overload
-def forget(session: Async, age: float | timedelta, *, schema: str | None = None) -> Awaitable[int]: ...
-def forget(session: Sync | Async, age: float | timedelta, *, schema: str | None = None) -> int | Awaitable[int]:
+def forget(
+    session: Async, age: float | timedelta, *, schema: str | None = None
+) -> Awaitable[int]: ...
+def forget(
+    session: Sync | Async, age: float | timedelta, *, schema: str | None = None
+) -> int | Awaitable[int]:
     """Delete the rows of the inbox that are older than *age* (seconds, or a `timedelta`), and
     return how many.
 

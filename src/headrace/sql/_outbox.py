@@ -37,7 +37,8 @@ WRITE = {
     "postgresql": f"WITH written AS ({INSERT}) SELECT pg_notify('{CHANNEL}', :wake) FROM written",  # noqa: S608
     "sqlite": INSERT,
 }
-# Until its transaction ends, no other transaction writes a job of this key: positions are then in the order of commits.
+# Until its transaction ends, no other transaction writes a job of this key: positions are then in
+# the order of commits.
 LOCK_KEY = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 
@@ -45,15 +46,20 @@ class Outbox:
     """The jobs of a queue, or of tasks, that `outbox.enqueue(session, payload)` writes in
     transactions.
 
-    The job exists if and only if the transaction is committed. A relay then moves it to the queue (`relay_once`). One
-    object may be shared by threads, and used with sessions of both colours. Only the relay connects to Redis.
+    The job exists if and only if the transaction is committed. A relay then moves it to the queue
+    (`relay_once`). One object may be shared by threads, and used with sessions of both colours.
+    Only the relay connects to Redis.
 
-    *schema*: the schema of PostgreSQL in which the tables are. Without it they are in one of the session's search path.
+    *schema*: the schema of PostgreSQL in which the tables are. Without it they are in one of the
+    session's search path.
     """
 
-    relays: ClassVar[tuple[Any, Any]]  # the relays for threads and for asyncio, given by `headrace.sql`
+    # the relays for threads and for asyncio, given by `headrace.sql`
+    relays: ClassVar[tuple[Any, Any]]
 
-    def __init__(self, queue: Queue[Any] | AsyncQueue[Any] | Tasks | AsyncTasks, *, schema: str | None = None) -> None:
+    def __init__(
+        self, queue: Queue[Any] | AsyncQueue[Any] | Tasks | AsyncTasks, *, schema: str | None = None
+    ) -> None:
         found: Any = queue.queue if isinstance(queue, (Tasks, AsyncTasks)) else queue
         if not isinstance(found, (Queue, AsyncQueue)):
             raise TypeError(f"an outbox is for a Queue or Tasks, not a {type(found).__name__}")
@@ -101,29 +107,38 @@ class Outbox:
     ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:
         """Write a job into the transaction of *session*, and return its receipt.
 
-        *session*: a session or connection of SQLAlchemy, of which this may be the first statement. In Django, within
-        `transaction.atomic()`, it is a connection (`django.db.connection`) or its alias (`"default"`).
+        *session*: a session or connection of SQLAlchemy, of which this may be the first statement.
+        In Django, within `transaction.atomic()`, it is a connection (`django.db.connection`) or its
+        alias (`"default"`).
 
-        *payload*: a payload, or a `NewJob`, such as `task.new(…)` makes. The other arguments are as for
-        `Queue.enqueue`. A *delay* in seconds counts from now. *id*: a job of that id in the outbox, or the queue, is
-        left as it is. Rows with that id are dropped for a day after the first was sent. In an `ordered` queue the jobs
-        of a *key* are in the order of their commits. On PostgreSQL, transactions with the same key wait for one
-        another.
+        *payload*: a payload, or a `NewJob`, such as `task.new(…)` makes. The other arguments are as
+        for `Queue.enqueue`. A *delay* in seconds counts from now. *id*: a job of that id in the
+        outbox, or the queue, is left as it is. Rows with that id are dropped for a day after the
+        first was sent. In an `ordered` queue the jobs of a *key* are in the order of their commits.
+        On PostgreSQL, transactions with the same key wait for one another.
 
-        Await it for an asynchronous session. Raises `ConfigurationError` for a session that begins no transaction, a
-        database without the table, and one that is neither PostgreSQL nor SQLite. Raises `ValueError` for a row that
-        the table does not take, such as a payload over its column's limit. Other errors are as of `Queue.enqueue`. One
-        INSERT.
+        Await it for an asynchronous session. Raises `ConfigurationError` for a session that begins
+        no transaction, a database without the table, and one that is neither PostgreSQL nor SQLite.
+        Raises `ValueError` for a row that the table does not take, such as a payload over its
+        column's limit. Other errors are as of `Queue.enqueue`. One INSERT.
         """
         job = self._job(payload, id, headers, delay, key, priority)
         row = self._row(job)
 
         def write(connection: Connection | DjangoConnection) -> BaseReceipt[Any]:
             dialect = connection.dialect.name
-            if job.key is not None and InnerQueue(self.queue).settings.ordered and dialect == "postgresql":
-                connection.execute(LOCK_KEY, {"name": f"{row['namespace']} {row['queue']} {job.key}"})
+            if (
+                job.key is not None
+                and InnerQueue(self.queue).settings.ordered
+                and dialect == "postgresql"
+            ):
+                connection.execute(
+                    LOCK_KEY, {"name": f"{row['namespace']} {row['queue']} {job.key}"}
+                )
             try:
-                written = connection.execute(statement(WRITE[dialect], dialect, self.schema), row).all()
+                written = connection.execute(
+                    statement(WRITE[dialect], dialect, self.schema), row
+                ).all()
             except (DataError, IntegrityError) as error:
                 size = len(row["payload"])
                 raise ValueError(
@@ -137,7 +152,8 @@ class Outbox:
         """Make the relay of a worker. It is a `Relay` or an `AsyncRelay`, by the colour of
         *engine*.
 
-        In Django *engine* may be the alias of a database. Prefer `worker.relay(outbox, engine)`, or `Relay`.
+        In Django *engine* may be the alias of a database. Prefer `worker.relay(outbox, engine)`, or
+        `Relay`.
         """
         found: Any = engine_of(engine) if isinstance(engine, str) else engine
         return self.relays[isinstance(found, AsyncEngine)](found, self, poll=poll)
@@ -155,12 +171,16 @@ class Outbox:
         if isinstance(payload, NewJob):
             given: NewJob[Any] = payload  # pyright: ignore[reportUnknownVariableType] - isinstance tells no more
             if job != NewJob(given):
-                raise TypeError("give id, headers, delay, priority and key to the NewJob, not beside it")
+                raise TypeError(
+                    "give id, headers, delay, priority and key to the NewJob, not beside it"
+                )
             job = given
         elif self._tasks:
             raise TypeError("the outbox of tasks takes their calls: give it task.new(…)")
         if job.unique_for is not None or job.if_exists is not None:
-            raise ConfigurationError("an outbox takes neither if_exists nor unique_for: give unique_for to the queue")
+            raise ConfigurationError(
+                "an outbox takes neither if_exists nor unique_for: give unique_for to the queue"
+            )
         return job if job.id is not None else evolve(job, id=secrets.token_hex(12))
 
     def _row(self, job: NewJob[Any]) -> dict[str, Any]:
@@ -177,7 +197,11 @@ class Outbox:
             "job_id": name,
             "payload": fields[1],
             "headers": json.dumps(
-                {name: value for name, value in headers.items() if name not in {HEADERS.key, HEADERS.priority}}
+                {
+                    name: value
+                    for name, value in headers.items()
+                    if name not in {HEADERS.key, HEADERS.priority}
+                }
             ),
             "priority": job.priority,
             "job_key": job.key,

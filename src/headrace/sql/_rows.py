@@ -1,4 +1,5 @@
-"""A row of an outbox as a job. SQLite keeps a value of any type in any column, so each is checked."""
+"""A row of an outbox as a job. SQLite keeps a value of any type in any column, so each is
+checked."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from headrace import NewJob, Throttle
 from headrace.errors import CodecError, ConfigurationError, HeadraceError, describe_error
 from headrace.platform import HEADERS
 
-AGAIN = Throttle(86400.0)  # a row that is sent again within a day is dropped, also if its job has ended
+# a row that is sent again within a day is dropped, also if its job has ended
+AGAIN = Throttle(86400.0)
 REASON_CHARACTERS = 1000  # characters of a reason, in a row and in a line of the log
-_CODE = re.compile(r"[A-Z]{3,} ")  # of an error reply that is not the row's fault: WRONGTYPE, NOPERM, …
+# of an error reply that is not the row's fault: WRONGTYPE, NOPERM, …
+_CODE = re.compile(r"[A-Z]{3,} ")
 _RIGHTS = re.compile(r"ACL failure in script|user executing the script can't|unknown command")
 
 
@@ -53,7 +56,8 @@ def _headers(value: Any) -> dict[str, str]:
 
 
 def _delay(row: Mapping[str, Any]) -> Any:
-    """Return when the job is due, or `None` for at once. A delay counts from the writing of the row."""
+    """Return when the job is due, or `None` for at once. A delay counts from the writing of the
+    row."""
     if row["due_ms"] is not None:
         return datetime.fromtimestamp(_whole("due_ms", row["due_ms"]) / 1000, UTC)
     if row["delay_ms"] is not None:
@@ -69,7 +73,9 @@ def _text(name: str, value: Any) -> str:
 
 def _whole(name: str, value: Any) -> int:
     if not isinstance(value, int):
-        raise TypeError(f"{name}: give a whole number, not {value!r:.50} of type {type(value).__name__}")
+        raise TypeError(
+            f"{name}: give a whole number, not {value!r:.50} of type {type(value).__name__}"
+        )
     return value
 
 
@@ -79,13 +85,22 @@ def is_of_row(error: Exception) -> bool:
     """
     if isinstance(error, redis.ResponseError):
         words = str(error)[:1000]
-        return type(error) is redis.ResponseError and not _CODE.match(words) and not _RIGHTS.search(words)
+        return (
+            type(error) is redis.ResponseError
+            and not _CODE.match(words)
+            and not _RIGHTS.search(words)
+        )
     if isinstance(error, ConfigurationError):
         return False
-    return isinstance(error, CodecError) or not isinstance(error, (HeadraceError, redis.RedisError, OSError))
+    return isinstance(error, CodecError) or not isinstance(
+        error, (HeadraceError, redis.RedisError, OSError)
+    )
 
 
 def reason_of(error: Exception) -> str:
-    """Return the words of *error* without SQL, NUL and invalid Unicode. Any database stores them."""
+    """Return the words of *error* without SQL, NUL and invalid Unicode. Any database stores
+    them."""
     words = describe_error(getattr(error, "orig", None) or error)
-    return words.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:REASON_CHARACTERS]
+    return (
+        words.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:REASON_CHARACTERS]
+    )

@@ -1,4 +1,5 @@
-"""The SQL of the tables of `headrace.sql` in each dialect, and the check that a database has them."""
+"""The SQL of the tables of `headrace.sql` in each dialect, and the check that a database has
+them."""
 
 from __future__ import annotations
 
@@ -45,30 +46,35 @@ COLUMNS = {
     "headrace_inbox": {"queue", "job_id", "enqueued_ms", "attempt", "version", "done_ms"},
 }
 OF = "namespace = :namespace AND queue = :queue"  # `{of}`: rows of one queue
-LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}  # `{lock}`: rows that are read are the reader's
-CHANNEL = "headrace_outbox"  # of PostgreSQL's notifications: a transaction with rows notifies as it commits
-TEST_S = 2.0  # seconds within which a relay hears its own notification, or is taken to be behind a pooler
+# `{lock}`: rows that are read are the reader's
+LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}
+# of PostgreSQL's notifications: a transaction with rows notifies as it commits
+CHANNEL = "headrace_outbox"
+# seconds within which a relay hears its own notification, or is taken to be behind a pooler
+TEST_S = 2.0
 LISTEN = f"LISTEN {CHANNEL}"
 NOTIFY = sqlalchemy.text("SELECT pg_notify(:channel, :wake)")
 _KEEPING: set[Any] = set()  # the function that keeps them from Alembic, once it is registered
-_FOUND: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # the tables that the databases surely have
+# the tables that the databases surely have
+_FOUND: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def tables(dialect: str, schema: str | None = None) -> str:
     """Return the SQL that creates the tables, as one page for a migration of yours.
 
-    *dialect*: `postgresql` or `sqlite`. *schema*: the schema of PostgreSQL, which the SQL creates if it is not there.
-    Without it, the tables go to the first of the search path. Raises `ConfigurationError` for another dialect, and for
-    a schema of SQLite.
+    *dialect*: `postgresql` or `sqlite`. *schema*: the schema of PostgreSQL, which the SQL creates
+    if it is not there. Without it, the tables go to the first of the search path. Raises
+    `ConfigurationError` for another dialect, and for a schema of SQLite.
     """
     return dialects.page(dialect, schema)
 
 
 def create_tables(connection: Any, schema: str | None = None) -> None:
-    """Create the tables in the transaction of *connection*, or of `alembic.op` in a revision of Alembic.
+    """Create the tables in the transaction of *connection*, or of `alembic.op` in a revision of
+    Alembic.
 
-    *schema*: as of `tables`. Under asyncio, call `await connection.run_sync(create_tables)`. Raises an error of
-    SQLAlchemy if one of them exists.
+    *schema*: as of `tables`. Under asyncio, call `await connection.run_sync(create_tables)`. Raises
+    an error of SQLAlchemy if one of them exists.
     """
     for one in dialects.statements(_dialect_of(connection), schema):
         connection.execute(sqlalchemy.text(one))
@@ -85,20 +91,24 @@ def drop_tables(connection: Any, schema: str | None = None) -> None:
 
 @cache
 def statement(source: str, dialect: str, schema: str | None, *lists: str) -> TextClause:
-    """Return a statement. *source* names the tables by `{outbox}` and `{inbox}`, the database's clock by `{now}`.
+    """Return a statement. *source* names the tables by `{outbox}` and `{inbox}`, the database's
+    clock by `{now}`.
 
-    *lists*: parameters that are lists. Raises `ConfigurationError` for a dialect without a page, and for a schema of
-    SQLite.
+    *lists*: parameters that are lists. Raises `ConfigurationError` for a dialect without a page,
+    and for a schema of SQLite.
     """
     dialects.require_dialect(dialect, schema)
-    names = {table.removeprefix("headrace_"): dialects.table_name(table, schema) for table in COLUMNS}
+    names = {
+        table.removeprefix("headrace_"): dialects.table_name(table, schema) for table in COLUMNS
+    }
     made = sqlalchemy.text(source.format(**names, of=OF, now=NOW_MS[dialect], lock=LOCKS[dialect]))
     binds: list[Any] = [bindparam(name, expanding=True) for name in lists]
     return made.bindparams(*binds)
 
 
 def _dialect_of(connection: Any) -> str:
-    """Return the name of the database of a connection, or of `alembic.op`, which may only write SQL."""
+    """Return the name of the database of a connection, or of `alembic.op`, which may only write
+    SQL."""
     own = connection if isinstance(connection, Connection) else connection.get_context()
     name: str = own.dialect.name
     return name
@@ -115,7 +125,11 @@ def keep_tables() -> None:
         return
     _KEEPING.add(_keep)
     register = compare.comparators.dispatch_for
-    later = {"priority": import_module("alembic.util").DispatchPriority.LAST} if _has_priorities(register) else {}
+    later = (
+        {"priority": import_module("alembic.util").DispatchPriority.LAST}
+        if _has_priorities(register)
+        else {}
+    )
     register("schema", **later)(_keep)
 
 
@@ -131,17 +145,23 @@ def _keep(_context: Any, upgrade: Any, _schemas: Any) -> None:
 
 
 def notifies(dialect: Any) -> bool:
-    """Tell whether the driver delivers notifications. Older drivers lose notifications that come during a statement."""
+    """Tell whether the driver delivers notifications. Older drivers lose notifications that come
+    during a statement."""
     return dialect.driver == "psycopg" and tuple(dialect.psycopg_version) >= (3, 2, 4)
 
 
 def tell_not_told(name: str) -> None:
-    words = "the database does not tell the relay of queue %s of commits, so it looks for rows often: "
-    log_event("relay_not_told", f"{words}behind a pooler, give it a URL of the database itself", name)
+    words = (
+        "the database does not tell the relay of queue %s of commits, so it looks for rows often: "
+    )
+    log_event(
+        "relay_not_told", f"{words}behind a pooler, give it a URL of the database itself", name
+    )
 
 
 def old_at(engine: Any) -> float:
-    """Return when a session of an engine that begins now is to be renewed, by the clock of `time.monotonic`."""
+    """Return when a session of an engine that begins now is to be renewed, by the clock of
+    `time.monotonic`."""
     most = engine.get_execution_options().get(MAX_AGE)
     return time.monotonic() + most if most else math.inf
 
@@ -150,8 +170,11 @@ def wake_of(namespace: str, queue: str) -> str:
     return f"{namespace} {queue}"
 
 
-def require_table(connection: Connection | DjangoConnection, table: str, schema: str | None = None) -> None:
-    """Refuse a database without *table*, or with an older one. Each engine is asked until it has the table."""
+def require_table(
+    connection: Connection | DjangoConnection, table: str, schema: str | None = None
+) -> None:
+    """Refuse a database without *table*, or with an older one. Each engine is asked until it has
+    the table."""
     found = _FOUND.setdefault(connection.engine, set())
     name = dialects.table_name(table, schema)
     if name in found:
@@ -159,7 +182,9 @@ def require_table(connection: Connection | DjangoConnection, table: str, schema:
     page = f"headrace.sql.tables({connection.dialect.name!r}{'' if schema is None else f', {schema!r}'})"
     columns = _columns(connection, table, schema)
     if not columns:
-        raise ConfigurationError(f"this database has no table {name}: create it with the SQL of {page}")
+        raise ConfigurationError(
+            f"this database has no table {name}: create it with the SQL of {page}"
+        )
     if missing := COLUMNS[table] - columns:
         raise ConfigurationError(
             f"the table {name} is older than this version of headrace, it lacks {', '.join(sorted(missing))}: "
@@ -172,6 +197,8 @@ def _columns(connection: Connection | DjangoConnection, table: str, schema: str 
     if isinstance(connection, DjangoConnection):
         return connection.columns(table, schema)
     try:
-        return {column["name"] for column in sqlalchemy.inspect(connection).get_columns(table, schema)}
+        return {
+            column["name"] for column in sqlalchemy.inspect(connection).get_columns(table, schema)
+        }
     except NoSuchTableError:
         return set()

@@ -1,4 +1,5 @@
-"""The transaction of a session or connection, of both colours. SQLAlchemy runs the one implementation for asyncio."""
+"""The transaction of a session or connection, of both colours. SQLAlchemy runs the one
+implementation for asyncio."""
 
 from __future__ import annotations
 
@@ -27,9 +28,13 @@ Async: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
 
 
 def within(
-    session: Sync | Async, table: str, schema: str | None, function: Callable[[Connection | DjangoConnection], R]
+    session: Sync | Async,
+    table: str,
+    schema: str | None,
+    function: Callable[[Connection | DjangoConnection], R],
 ) -> R | Awaitable[R]:
-    """Call *function* with the connection of *session*, which is in a transaction, and has *table* in *schema*.
+    """Call *function* with the connection of *session*, which is in a transaction, and has *table*
+    in *schema*.
 
     For a session of asyncio the answer is an awaitable.
     """
@@ -46,12 +51,15 @@ def within(
 
 
 def _connection_of(session: Session | Connection, table: str, schema: str | None) -> Connection:
-    """Return the connection of *session*. Raises `ConfigurationError` unless its next statement is in a transaction.
+    """Return the connection of *session*. Raises `ConfigurationError` unless its next statement is
+    in a transaction.
 
     The first statement begins one, unless the session was told not to.
     """
     if not isinstance(session, (Session, Connection)):
-        raise TypeError(f"give a session or a connection of SQLAlchemy, or of Django, not a {type(session).__name__}")
+        raise TypeError(
+            f"give a session or a connection of SQLAlchemy, or of Django, not a {type(session).__name__}"
+        )
     if isinstance(session, Session):
         _require_transaction(session.autobegin or session.in_transaction(), "session.begin()")
     connection = session.connection() if isinstance(session, Session) else session

@@ -20,7 +20,8 @@ from headrace.sql import dialects
 _dialect: Any = psycopg2.dialect
 PYFORMAT = _dialect()  # Django's cursors take `%(name)s` for every database
 COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-MAX_AGE = "headrace_max_age"  # the option of an engine that bounds the age of a relay's session, in seconds
+# the option of an engine that bounds the age of a relay's session, in seconds
+MAX_AGE = "headrace_max_age"
 
 
 @frozen
@@ -71,14 +72,18 @@ class DjangoConnection:
         require_table(self, table, schema)
 
     def columns(self, table: str, schema: str | None = None) -> set[str]:
-        """Return the columns of *table*, none without such a table. Django itself looks in the search path only."""
+        """Return the columns of *table*, none without such a table. Django itself looks in the
+        search path only."""
         with self.engine.cursor() as cursor:
             if schema is not None:
                 cursor.execute(COLUMNS, [dialects.table_name(table, schema)])
                 return {name for (name,) in cursor.fetchall()}
             if table not in self.engine.introspection.table_names(cursor):
                 return set()
-            return {column.name for column in self.engine.introspection.get_table_description(cursor, table)}
+            return {
+                column.name
+                for column in self.engine.introspection.get_table_description(cursor, table)
+            }
 
 
 def connection_of(given: Any) -> DjangoConnection | None:
@@ -98,15 +103,19 @@ def connection_of(given: Any) -> DjangoConnection | None:
 
 @cache
 def engine_of(alias: str) -> Engine:
-    """Return the engine, without a pool, for the database of Django with this *alias*. Raises `ConfigurationError`.
+    """Return the engine, without a pool, for the database of Django with this *alias*. Raises
+    `ConfigurationError`.
 
-    Each session is made as Django makes its own, from the settings of that moment, with its role and its signal.
+    Each session is made as Django makes its own, from the settings of that moment, with its role
+    and its signal.
     """
     db: Any = import_module("django.db")
     wrapper = db.connections[alias]
     dialects.require_dialect(wrapper.vendor)
     driver = f"+{wrapper.Database.__name__}" if wrapper.vendor == "postgresql" else ""
-    engine = create_engine(f"{wrapper.vendor}{driver}://", creator=lambda: _session_of(alias), poolclass=NullPool)
+    engine = create_engine(
+        f"{wrapper.vendor}{driver}://", creator=lambda: _session_of(alias), poolclass=NullPool
+    )
     return engine.execution_options(**{MAX_AGE: wrapper.settings_dict["CONN_MAX_AGE"]})
 
 
@@ -116,7 +125,9 @@ def _session_of(alias: str) -> Any:
     """
     db: Any = import_module("django.db")
     used = db.connections[alias]
-    options = {name: value for name, value in used.settings_dict["OPTIONS"].items() if name != "pool"}
+    options = {
+        name: value for name, value in used.settings_dict["OPTIONS"].items() if name != "pool"
+    }
     wrapper = type(used)({**used.settings_dict, "OPTIONS": options}, alias)
     wrapper.connect()
     wrapper.set_autocommit(False)

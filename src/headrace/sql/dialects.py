@@ -14,17 +14,25 @@ from headrace.platform import checks
 DIALECTS = ("postgresql", "sqlite")
 TABLES = ("headrace_outbox", "headrace_inbox")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")  # of a schema, as PostgreSQL takes it in quotes
-TABLE_OF = re.compile(r"\b(CREATE TABLE|ON) (headrace_[a-z]+)(?= \()")  # where a statement of the page names a table
-# Whoever may create no schema may use one that is there; CREATE SCHEMA IF NOT EXISTS would refuse that.
-SCHEMA = """DO $$BEGIN IF to_regnamespace('"{0}"') IS NULL THEN CREATE SCHEMA "{0}"; END IF; END$$"""
+# where a statement of the page names a table
+TABLE_OF = re.compile(r"\b(CREATE TABLE|ON) (headrace_[a-z]+)(?= \()")
+# Whoever may create no schema may use one that is there; CREATE SCHEMA IF NOT EXISTS would refuse
+# that.
+SCHEMA = (
+    """DO $$BEGIN IF to_regnamespace('"{0}"') IS NULL THEN CREATE SCHEMA "{0}"; END IF; END$$"""
+)
 
 
 def require_dialect(dialect: str, schema: str | None = None) -> None:
     """Refuse a database for which there is no page, and a *schema* in one that has none."""
     if dialect not in DIALECTS:
-        raise ConfigurationError(f"headrace.sql knows {' and '.join(DIALECTS)}; this is a database of {dialect!r}")
+        raise ConfigurationError(
+            f"headrace.sql knows {' and '.join(DIALECTS)}; this is a database of {dialect!r}"
+        )
     if schema is not None and dialect != "postgresql":
-        raise ConfigurationError(f"schema={schema!r} is for PostgreSQL: leave it out for a database of {dialect!r}")
+        raise ConfigurationError(
+            f"schema={schema!r} is for PostgreSQL: leave it out for a database of {dialect!r}"
+        )
 
 
 def schema_name(schema: object) -> str | None:
@@ -35,7 +43,9 @@ def schema_name(schema: object) -> str | None:
         return None
     name = checks.text("schema", schema)
     if not NAME.fullmatch(name):
-        raise ValueError(f"schema={name!r}: give a name of letters, digits and _, 63 at most, no digit first")
+        raise ValueError(
+            f"schema={name!r}: give a name of letters, digits and _, 63 at most, no digit first"
+        )
     return name
 
 

@@ -17,7 +17,8 @@ READ = """
     WHERE {of} AND refused IS NOT NULL AND position > :after
     ORDER BY position LIMIT :page
 """
-NAMES = {"postgresql": "job_id", "sqlite": "CAST(job_id AS BLOB)"}  # SQLite's driver can't read each text
+# SQLite's driver can't read each text
+NAMES = {"postgresql": "job_id", "sqlite": "CAST(job_id AS BLOB)"}
 RETRY = """
     UPDATE {outbox} SET refused = NULL WHERE {of} AND refused IS NOT NULL
 """
@@ -49,10 +50,16 @@ def refused(engine: Engine, outbox: Any) -> Iterator[Refused]:
         require_table(connection, "headrace_outbox", outbox.schema)
         dialect = connection.dialect.name
         reading = statement(READ % NAMES[dialect], dialect, outbox.schema)
-        while rows := connection.execute(reading, {**_of(outbox), "after": after, "page": PAGE}).all():
+        while rows := connection.execute(
+            reading, {**_of(outbox), "after": after, "page": PAGE}
+        ).all():
             for after, name, written, reason in rows:
                 when = written if isinstance(written, (int, float)) else 0
-                known = name if isinstance(name, str) else bytes(name).decode("utf-8", "backslashreplace")
+                known = (
+                    name
+                    if isinstance(name, str)
+                    else bytes(name).decode("utf-8", "backslashreplace")
+                )
                 yield Refused(outbox.queue.name, after, known, when / 1000, reason)
 
 

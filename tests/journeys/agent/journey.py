@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]", "pydantic-ai-slim"]
 # ///
-"""An agent. Its requests and tool calls are steps, and its approval is a signal. Its worker is killed after each
-step.
+"""An agent. Its requests and tool calls are steps, and its approval is a signal. Its worker is
+killed after each step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ with Queue("tickets") as tickets:
         Path("ledger.txt").unlink(missing_ok=True)
         Path("died").unlink(missing_ok=True)
         receipt = tickets.enqueue("refund my order", id=f"ticket-{number}")
-        with Program("python", "support.py", DIE_AFTER=effect), Program("python", "support.py", DIE_AFTER=effect):
+        with (
+            Program("python", "support.py", DIE_AFTER=effect),
+            Program("python", "support.py", DIE_AFTER=effect),
+        ):
             until(lambda: tickets.counts().blocked == 1, "the wait for approval")
             found = tickets.find(receipt.id)
             assert found is not None
@@ -35,6 +38,7 @@ with Queue("tickets") as tickets:
             assert receipt.result(timeout=60) == b"4200 cents are refunded"
         assert Path("died").exists()
         times = Counter(Path("ledger.txt").read_text().splitlines())
-        assert times == Counter([*EFFECTS, effect]), (effect, times)  # only the step that was cut off ran again
+        # only the step that was cut off ran again
+        assert times == Counter([*EFFECTS, effect]), (effect, times)
     counts = tickets.counts()
     assert (counts.completed, counts.present, counts.lost) == (len(EFFECTS), 0, 0), counts

@@ -7,7 +7,13 @@ from typing import Any
 
 from headrace import AsyncQueue, AsyncWorker, Job
 from pydantic_ai import Agent, RunContext
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.wrapper import WrapperModel
@@ -32,7 +38,10 @@ class DurableModel(WrapperModel):
     """A model whose requests are steps. A later delivery gets the recorded answer."""
 
     async def request(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
     ) -> ModelResponse:
         async def ask() -> list[Any]:
             answer = await super(DurableModel, self).request(messages, settings, parameters)

@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[django,embedded,sql]", "gunicorn"]
 # ///
-"""A Django project with headrace's task backend under gunicorn. It enqueues on commit and by an outbox, and has
-results and the admin.
+"""A Django project with headrace's task backend under gunicorn. It enqueues on commit and by an
+outbox, and has results and the admin.
 """
 
 from __future__ import annotations
@@ -54,8 +54,14 @@ with Program("gunicorn", "shop.wsgi", "--bind", "127.0.0.1:0", "--workers", "2")
         Program("python", "manage.py", "headrace_worker", "--backend", "outbox") as mails,
     ):
         worker.says("INFO worker_started", "serves 'default'")
-        until(lambda: ask(f"{url}/orders/1")[1] == {"invoice": "invoice 1 for lamp", "mails": 1}, "the first order")
-        done = until(lambda: (said := ask(f"{url}/results/{placed['result']}")[1])["value"] and said, "its result")
+        until(
+            lambda: ask(f"{url}/orders/1")[1] == {"invoice": "invoice 1 for lamp", "mails": 1},
+            "the first order",
+        )
+        done = until(
+            lambda: (said := ask(f"{url}/results/{placed['result']}")[1])["value"] and said,
+            "its result",
+        )
         assert done == {
             "status": "SUCCESSFUL",
             "value": "invoice 1 for lamp",
@@ -71,17 +77,25 @@ with Program("gunicorn", "shop.wsgi", "--bind", "127.0.0.1:0", "--workers", "2")
 
     # The pages are in the admin, for staff only.
     try:
-        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+        browser = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        )
         login = browser.open(f"{url}/admin/headrace/queue/")
         assert "/admin/login/" in login.url
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', login.read().decode())
         assert token
         form = {"username": "ada", "password": "secret", "csrfmiddlewaretoken": token[1]}
-        request = urllib.request.Request(login.url, urllib.parse.urlencode(form).encode(), {"Referer": login.url})
+        request = urllib.request.Request(
+            login.url, urllib.parse.urlencode(form).encode(), {"Referer": login.url}
+        )
         pages = browser.open(request)
         assert pages.url == f"{url}/admin/headrace/queue/", pages.url
         assert 'href="queue?name=mail"' in pages.read().decode()
-        ended = browser.open(f"{pages.url}queue?name=default&state=ended&kind=shop.tasks.invoice").read().decode()
+        ended = (
+            browser.open(f"{pages.url}queue?name=default&state=ended&kind=shop.tasks.invoice")
+            .read()
+            .decode()
+        )
         assert ended.count('href="job?') == 11
     except urllib.error.HTTPError as error:
         raise AssertionError(error.read().decode()) from error

@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]", "django", "gunicorn"]
 # ///
-"""A Django project under gunicorn. A view enqueues when its transaction commits, and `headrace work` fills the
-database.
+"""A Django project under gunicorn. A view enqueues when its transaction commits, and `headrace
+work` fills the database.
 """
 
 from __future__ import annotations
@@ -23,17 +23,23 @@ for arguments in ("makemigrations shop", "migrate"):
         manage.ends()
 
 # Two processes, forked once the queue has been imported.
-with Program("gunicorn", "shop.wsgi", "--bind", "127.0.0.1:0", "--workers", "2", "--preload") as web:
+with Program(
+    "gunicorn", "shop.wsgi", "--bind", "127.0.0.1:0", "--workers", "2", "--preload"
+) as web:
     found = re.search(r"http://\S+", web.says("Listening at: http"))
     assert found
     url = found[0]
     assert ask(f"{url}/orders/lamp/place", "POST") == (202, {"order": 1})
     assert ask(f"{url}/orders/unicorn/place", "POST")[0] == 500
-    assert ask(f"{url}/orders/1") == (200, {"invoice": ""})  # nothing works yet, and nothing is lost
+    # nothing works yet, and nothing is lost
+    assert ask(f"{url}/orders/1") == (200, {"invoice": ""})
 
     with Program("headrace", "work", "shop.jobs:worker", "--processes", "2") as worker:
         worker.says("INFO worker_started", "serves 'invoices' with shop.jobs.invoice, 4 at once")
-        until(lambda: ask(f"{url}/orders/1")[1]["invoice"] == "invoice 1 for lamp", "the first invoice")
+        until(
+            lambda: ask(f"{url}/orders/1")[1]["invoice"] == "invoice 1 for lamp",
+            "the first invoice",
+        )
         for n in range(20):
             assert ask(f"{url}/orders/chair-{n}/place", "POST")[0] == 202
         with Program("headrace", "drain", "invoices", "--timeout", "30") as drain:

@@ -2,7 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]", "fastapi", "uvicorn"]
 # ///
-"""A FastAPI service under uvicorn. Requests enqueue, and a worker in its process or beside it runs the jobs."""
+"""A FastAPI service under uvicorn. Requests enqueue, and a worker in its process or beside it runs
+the jobs."""
 
 from __future__ import annotations
 
@@ -35,17 +36,27 @@ with Program(*UVICORN, WITH_WORKER="1") as web:
     assert ask(f"{url}/jobs/welcome-ada@example.org/result") == (200, {"result": "250 OK"})
     assert ask(f"{url}/jobs/welcome-ada@example.org") == (200, {"state": "gone", "reason": None})
 
-    # A handler that fails is heard in the web server's own output, though nothing has set up logging.
+    # A handler that fails is heard in the web server's own output, though nothing has set up
+    # logging.
     assert ask(f"{url}/welcome/nowhere", "POST")[0] == 202
     reason = "ValueError: not an address: b'nowhere'"
-    web.says("job_failed", "welcome-nowhere", "'emails'", "attempt 1 of 20", "runs again in", reason)
+    web.says(
+        "job_failed", "welcome-nowhere", "'emails'", "attempt 1 of 20", "runs again in", reason
+    )
     put_off = (200, {"state": "delayed", "reason": reason})
-    until(lambda: ask(f"{url}/jobs/welcome-nowhere") == put_off, "it is put off, which is settled after it is said")
+    until(
+        lambda: ask(f"{url}/jobs/welcome-nowhere") == put_off,
+        "it is put off, which is settled after it is said",
+    )
 
-    # A stop lets the two that run finish, and gives the others back: they wait, with no attempt spent.
+    # A stop lets the two that run finish, and gives the others back: they wait, with no attempt
+    # spent.
     for n in range(6):
         assert ask(f"{url}/welcome/slow-{n}@example.org", "POST")[0] == 202
-    until(lambda: ask(f"{url}/jobs/welcome-slow-0@example.org")[1]["state"] == "leased", "the first two run")
+    until(
+        lambda: ask(f"{url}/jobs/welcome-slow-0@example.org")[1]["state"] == "leased",
+        "the first two run",
+    )
     assert "Application shutdown complete" in web.stop()
 
 after = asyncio.run(counts())

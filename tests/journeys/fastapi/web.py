@@ -12,7 +12,8 @@ from mail import emails, worker
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(emails)
-        if "WITH_WORKER" in os.environ:  # a small service: its worker lives in the web server's process
+        # a small service: its worker lives in the web server's process
+        if "WITH_WORKER" in os.environ:
             await stack.enter_async_context(worker)
         yield
 

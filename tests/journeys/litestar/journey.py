@@ -2,7 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]", "litestar[standard]"]
 # ///
-"""A Litestar service. Requests enqueue, the worker in its process runs the jobs, and a request waits for a result."""
+"""A Litestar service. Requests enqueue, the worker in its process runs the jobs, and a request
+waits for a result."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,sql]", "fastapi", "uvicorn"]
 # ///
-"""Orders in a transaction with their jobs. The site and its worker are killed between any two statements."""
+"""Orders in a transaction with their jobs. The site and its worker are killed between any two
+statements."""
 
 from __future__ import annotations
 
@@ -72,4 +73,6 @@ assert set(accepted) <= names, "an order that was accepted is lost"
 assert (counts.completed, counts.dead, counts.lost) == (written, 0, 0), counts
 assert count("SELECT balance FROM account") == -written
 assert count("SELECT count(*) FROM headrace_inbox") == written
-print(f"{written} orders, {len(accepted)} accepted; killed: the site {KILLS} times, the worker {killed + 1} times")
+print(
+    f"{written} orders, {len(accepted)} accepted; killed: the site {KILLS} times, the worker {killed + 1} times"
+)

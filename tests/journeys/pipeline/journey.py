@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]"]
 # ///
-"""A pipeline from a file of lines to rows. Each row is written once by `job.id`, although producer and workers are
-killed.
+"""A pipeline from a file of lines to rows. Each row is written once by `job.id`, although producer
+and workers are killed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ def jobs(skip: int) -> Iterator[NewJob]:
     with Path("amounts.jsonl").open("rb") as lines:
         for number, line in enumerate(lines):
             if number >= skip:
-                yield NewJob(line.rstrip(), id=f"amounts-{number}")  # may be enqueued again: it is a job once
+                # may be enqueued again: it is a job once
+                yield NewJob(line.rstrip(), id=f"amounts-{number}")
 
 
 skip = int(DONE.read_text()) if DONE.exists() else 0

@@ -2,7 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,json]"]
 # ///
-"""The prompt of `python -m asyncio`, typed at as by hand, with `await queue.enqueue(…)` and short answers."""
+"""The prompt of `python -m asyncio`, typed at as by hand, with `await queue.enqueue(…)` and short
+answers."""
 
 from __future__ import annotations
 
@@ -58,9 +59,13 @@ try:
     assert python("from headrace.codecs import JSONCodec") == ""
     assert python("emails = AsyncQueue('emails', url='embedded:./data', codec=JSONCodec())") == ""
     assert python("emails") == "AsyncQueue('emails')"
-    receipt = python("receipt = await emails.enqueue({'to': 'ada@example.org'}, id='welcome-ada'); receipt")
+    receipt = python(
+        "receipt = await emails.enqueue({'to': 'ada@example.org'}, id='welcome-ada'); receipt"
+    )
     assert receipt == "AsyncReceipt(id='welcome-ada', added=True)", receipt
-    assert "added=False" in python("await emails.enqueue({'to': 'ada@example.org'}, id='welcome-ada')")
+    assert "added=False" in python(
+        "await emails.enqueue({'to': 'ada@example.org'}, id='welcome-ada')"
+    )
     assert python("(await emails.counts()).waiting") == "1"
 
     # What is large is not printed whole.
@@ -73,7 +78,9 @@ try:
     wrong = python("await emails.enqueue(object())")
     assert "CodecError" in wrong.splitlines()[-1], wrong
     wrong = python("AsyncQueue('no spaces please')")
-    assert wrong.splitlines()[-1].startswith("headrace.ConfigurationError: queue name 'no spaces please': use"), wrong
+    assert wrong.splitlines()[-1].startswith(
+        "headrace.ConfigurationError: queue name 'no spaces please': use"
+    ), wrong
 
     # A lease by hand, and then a worker in the background of the prompt.
     lease = python("lease = await emails.lease(); lease")

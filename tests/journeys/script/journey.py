@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]"]
 # ///
-"""A plain script with a queue and its worker at the top of a module. A failing handler is logged, and its job is
-kept.
+"""A plain script with a queue and its worker at the top of a module. A failing handler is logged,
+and its job is kept.
 """
 
 from __future__ import annotations
@@ -24,9 +24,18 @@ with emails, Program("python", "mail.py") as worker:
 
     # There is no outbox yet: the program says so by itself, and when it tries again.
     missing = "FileNotFoundError: [Errno 2] No such file or directory: 'outbox/ada@example.org'"
-    worker.says("WARNING job_failed", receipt.id, "'emails'", "attempt 1 of 2", "runs again in 0.1 s", missing)
+    worker.says(
+        "WARNING job_failed",
+        receipt.id,
+        "'emails'",
+        "attempt 1 of 2",
+        "runs again in 0.1 s",
+        missing,
+    )
     worker.says("ERROR job_dead_lettered", receipt.id, "'emails'", "attempt 2 of 2", missing)
-    assert 'in send\n    Path("outbox", job.payload.decode()).touch()' in worker.output, "its traceback"
+    assert 'in send\n    Path("outbox", job.payload.decode()).touch()' in worker.output, (
+        "its traceback"
+    )
     try:
         receipt.result(timeout=30)
     except JobFailed as error:
@@ -46,5 +55,7 @@ with emails, Program("python", "mail.py") as worker:
     assert emails.admin.drain(timeout=30)
     assert len(list(Path("outbox").iterdir())) == 1001
     counts = emails.counts()
-    assert (counts.enqueued, counts.completed, counts.present, counts.lost) == (1001, 1001, 0, 0), counts
+    assert (counts.enqueued, counts.completed, counts.present, counts.lost) == (1001, 1001, 0, 0), (
+        counts
+    )
     assert "worker_stopped" in worker.stop(signal.SIGINT)

@@ -2,7 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded]"]
 # ///
-"""Orders in durable steps. Workers and the services that they call are killed, and nothing is paid or sent twice."""
+"""Orders in durable steps. Workers and the services that they call are killed, and nothing is paid
+or sent twice."""
 
 from __future__ import annotations
 
@@ -94,4 +95,6 @@ for n, result in enumerate(results):
     assert times["charge", order] == times["parcel", order] == 1, order
     assert times["receipt", order] >= 3, order
 repeated = sum(times["asked", f"order-{n}"] - 1 for n in range(ORDERS))
-print(f"{ORDERS} orders, {KILLS} kills: {repeated} charges were asked for again, {len(letters)} orders redriven")
+print(
+    f"{ORDERS} orders, {KILLS} kills: {repeated} charges were asked for again, {len(letters)} orders redriven"
+)

@@ -1,5 +1,5 @@
-"""A payment service and a carrier in one. Charges have an idempotency key, and parcels have none. Its ledger is a
-file.
+"""A payment service and a carrier in one. Charges have an idempotency key, and parcels have none.
+Its ledger is a file.
 """
 
 import os

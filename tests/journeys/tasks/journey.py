@@ -2,8 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[embedded,cli]"]
 # ///
-"""Tasks. One program calls functions and another runs them, or the clock does. There are hooks, middleware and
-results.
+"""Tasks. One program calls functions and another runs them, or the clock does. There are hooks,
+middleware and results.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ with tasks.queue, Program("headrace", "work", "mail:worker") as worker:
     again = welcome.options(id="welcome-ada", delay=0.1).enqueue(ada)
     assert again.result(timeout=30) == 30
     failing = remind.enqueue("nowhere")
-    worker.says("job_failed", failing.id, "'mail'", "attempt 1 of 2", "ConnectionError: no way to nowhere")
+    worker.says(
+        "job_failed", failing.id, "'mail'", "attempt 1 of 2", "ConnectionError: no way to nowhere"
+    )
     worker.says("tracker: remind ConnectionError('no way to nowhere')")
     worker.says("job_dead_lettered", failing.id)
     try:

@@ -42,7 +42,9 @@ def noted(job: Job, call: Callable[[], Any]) -> Any:
 @tasks.task
 def welcome(to: Person, *, subject: str = "Welcome") -> int:
     with worker.state.sent as sent:
-        sent.execute("INSERT OR IGNORE INTO sent VALUES (?, ?)", (tasks.job.id, f"{subject}, {to.name}"))
+        sent.execute(
+            "INSERT OR IGNORE INTO sent VALUES (?, ?)", (tasks.job.id, f"{subject}, {to.name}")
+        )
     return date(2030, 1, 1).year - to.born.year
 
 

@@ -16,14 +16,18 @@ others = AsyncQueue("others")
 worker = AsyncWorker()
 
 
-@worker.handler("mails", codec=JSONCodec(Mail), retry=Retry(attempts=5), deadline=timedelta(seconds=30))
+@worker.handler(
+    "mails", codec=JSONCodec(Mail), retry=Retry(attempts=5), deadline=timedelta(seconds=30)
+)
 async def send(job: Job[Mail]) -> str:
     return f"{job.payload.subject} to {job.payload.to}"
 
 
 def enqueue() -> int:
     mails.enqueue(Mail("ada@example.org"), delay=timedelta(minutes=5))
-    receipts = mails.enqueue_many([Mail("ben@example.org"), NewJob(Mail("cy@example.org"), id="cy")])
+    receipts = mails.enqueue_many(
+        [Mail("ben@example.org"), NewJob(Mail("cy@example.org"), id="cy")]
+    )
     lease = mails.lease(block=5.0)
     if lease is not None:
         print(lease.job.payload.to.upper(), lease.complete(result={"sent": True}))

@@ -2,7 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[json]", "mypy", "pyright[nodejs]"]
 # ///
-"""Type checkers see the installed package. They accept a user's right code and refuse each wrong line."""
+"""Type checkers see the installed package. They accept a user's right code and refuse each wrong
+line."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from programs import Program
 
-wrong = {n for n, line in enumerate(Path("wrong.py").read_text().splitlines(), 1) if "# wrong" in line}
+wrong = {
+    n for n, line in enumerate(Path("wrong.py").read_text().splitlines(), 1) if "# wrong" in line
+}
 assert len(wrong) >= 10
 Path("pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
 
@@ -21,4 +24,6 @@ for checker in (("mypy", "--strict"), ("pyright",)):
     with Program(*checker, "wrong.py") as refused:
         said = refused.ends(1)
         found = {int(line) for line in re.findall(r"wrong\.py:(\d+):.*\berror: ", said)}
-        assert found == wrong, f"accepted: {sorted(wrong - found)}, refused: {sorted(found - wrong)}\n{said}"
+        assert found == wrong, (
+            f"accepted: {sorted(wrong - found)}, refused: {sorted(found - wrong)}\n{said}"
+        )

@@ -2,7 +2,8 @@
 # requires-python = ">=3.11"
 # dependencies = ["headrace[django,embedded]", "wagtail>=7.2", "django-tasks"]
 # ///
-"""A site on Wagtail whose own tasks run on headrace. They keep the index of references and remove files."""
+"""A site on Wagtail whose own tasks run on headrace. They keep the index of references and remove
+files."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ with Program("python", "manage.py", "headrace_worker") as worker:
     until(lambda: not path.exists(), "the removal of the file")
     worker.stop()
 
-with Program("python", "manage.py", "headrace", "list", "default", "--state", "ended", "--json") as ended:
+with Program(
+    "python", "manage.py", "headrace", "list", "default", "--state", "ended", "--json"
+) as ended:
     said = ended.ends()
 assert "wagtail.tasks.update_reference_index_task" in said
 assert "wagtail.tasks.delete_file_from_storage_task" in said

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncTasks, AsyncWorker, ConfigurationError, NewJob, Queue, Retry, Tasks, Worker
+from headrace import (
+    AsyncTasks,
+    AsyncWorker,
+    ConfigurationError,
+    NewJob,
+    Queue,
+    Retry,
+    Tasks,
+    Worker,
+)
 from headrace.codecs import Compressed, Encrypted, JSONCodec
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -39,8 +48,16 @@ def test_a_misspelt_option_is_named_with_the_one_that_is_meant(tasks: Any) -> No
     @tasks.task
     def welcome(to: str) -> None: ...
 
-    for wrong, right in (("countdown", "delay"), ("task_id", "id"), ("prioriti", "priority"), ("unique", "unique_for")):
-        with pytest.raises(TypeError, match=rf"^options\(\) got an unexpected .* '{wrong}', did you mean '{right}'\?$"):
+    for wrong, right in (
+        ("countdown", "delay"),
+        ("task_id", "id"),
+        ("prioriti", "priority"),
+        ("unique", "unique_for"),
+    ):
+        with pytest.raises(
+            TypeError,
+            match=rf"^options\(\) got an unexpected .* '{wrong}', did you mean '{right}'\?$",
+        ):
             welcome.options(**{wrong: 5})
 
 
@@ -89,7 +106,9 @@ def test_names(tasks: Any) -> None:
     [({"retry": 5}, TypeError), ({"deadline": 0}, ValueError), ({"deadline": "x"}, TypeError),
      ({"priority": 1}, ValueError)],
 )  # fmt: skip
-def test_bad_options_are_refused_where_they_are_given(tasks: Any, options: Any, error: type) -> None:
+def test_bad_options_are_refused_where_they_are_given(
+    tasks: Any, options: Any, error: type
+) -> None:
     with pytest.raises(error, match=next(iter(options))):
 
         @tasks.task(**options)
@@ -164,7 +183,9 @@ def test_a_worker_takes_tasks_that_are_declared_later(tasks: Any) -> None:
 def test_a_coroutine_under_threads_is_refused_at_its_registration(tasks: Any) -> None:
     worker = Worker(NOWHERE)
     worker.tasks(tasks)
-    with pytest.raises(ConfigurationError, match=r"one.* is async: register it with an AsyncWorker"):
+    with pytest.raises(
+        ConfigurationError, match=r"one.* is async: register it with an AsyncWorker"
+    ):
 
         @tasks.task
         async def one() -> None: ...

@@ -69,11 +69,22 @@ class Generates:
 
 @pytest.mark.parametrize(
     "function",
-    [generator, async_generator, Generates(), Generates().__call__, partial(generator), partial(Generates())],
+    [
+        generator,
+        async_generator,
+        Generates(),
+        Generates().__call__,
+        partial(generator),
+        partial(Generates()),
+    ],
 )
-def test_generator_functions_are_refused_wherever_they_are_registered(worker: Any, function: Any) -> None:
+def test_generator_functions_are_refused_wherever_they_are_registered(
+    worker: Any, function: Any
+) -> None:
     for register in (worker.handler("q"), worker.batch_handler("q"), Flow("f", url=URL).stage("s")):
-        with pytest.raises(ConfigurationError, match="is a generator function: calling it runs nothing"):
+        with pytest.raises(
+            ConfigurationError, match="is a generator function: calling it runs nothing"
+        ):
             register(function)
     with pytest.raises(ConfigurationError, match="is a generator function"):
         Tasks("q", url=URL).task(name="t")(function)
@@ -100,13 +111,18 @@ def given_the_other(job: Job) -> None: ...
     ("function", "says"),
     [
         (takes_none, "takes_none is called with a .* alone: too many positional arguments"),
-        (takes_two, "takes_two is called with .*: missing a required argument: 'database'. .* functools.partial"),
+        (
+            takes_two,
+            "takes_two is called with .*: missing a required argument: 'database'. .* functools.partial",
+        ),
         (takes_more_by_name, "missing a required (keyword-only )?argument: 'database'"),
         (partial(takes_none), "takes_none is called with"),
         (Methods.plain, "missing a required argument: 'job'"),
     ],
 )
-def test_a_handler_that_can_not_take_a_job_is_refused(worker: Any, function: Any, says: str) -> None:
+def test_a_handler_that_can_not_take_a_job_is_refused(
+    worker: Any, function: Any, says: str
+) -> None:
     for register in (worker.handler("q"), worker.batch_handler("q"), Flow("f", url=URL).stage("s")):
         with pytest.raises(ConfigurationError, match=says):
             register(function)
@@ -115,19 +131,30 @@ def test_a_handler_that_can_not_take_a_job_is_refused(worker: Any, function: Any
 
 def test_what_a_worker_calls_takes_its_arguments() -> None:
     worker = AsyncWorker(url=URL)
-    with pytest.raises(ConfigurationError, match="is called with a list of jobs alone: too many positional"):
+    with pytest.raises(
+        ConfigurationError, match="is called with a list of jobs alone: too many positional"
+    ):
         worker.batch_handler("q")(awaits_none)
-    with pytest.raises(ConfigurationError, match="is called with a job and the call inside: too many positional"):
+    with pytest.raises(
+        ConfigurationError, match="is called with a job and the call inside: too many positional"
+    ):
         worker.middleware(coroutine)
     for hook in (worker.on_start, worker.on_stop):
-        with pytest.raises(ConfigurationError, match="is called with no arguments: missing a required argument: 'job'"):
+        with pytest.raises(
+            ConfigurationError,
+            match="is called with no arguments: missing a required argument: 'job'",
+        ):
             hook(coroutine)
 
 
 def test_parameters_that_need_no_value_are_left_alone(worker: Any) -> None:
     def defaults(job: Job, database: object = None, *more: object, **others: object) -> None: ...
 
-    for name, function in {"a": defaults, "b": partial(takes_two, database=1), "c": given_the_other}.items():
+    for name, function in {
+        "a": defaults,
+        "b": partial(takes_two, database=1),
+        "c": given_the_other,
+    }.items():
         assert worker.handler(name)(function) is function
     assert list(worker.handlers) == ["a", "b", "c"]
 
@@ -142,7 +169,9 @@ def test_a_misspelt_argument_is_named_with_the_one_that_is_meant(worker: Any) ->
         (Queue("q", url=URL).enqueue, "countdown", "delay"),
         (Queue("q", url=URL).enqueue, "job_id", "id"),
     ):
-        with pytest.raises(TypeError, match=rf"\(\) got an unexpected .* '{wrong}', did you mean '{right}'\?$"):
+        with pytest.raises(
+            TypeError, match=rf"\(\) got an unexpected .* '{wrong}', did you mean '{right}'\?$"
+        ):
             register("q", **{wrong: 3})
 
 
@@ -152,13 +181,23 @@ def test_its_description_tells_name_state_and_queues(worker: Any) -> None:
     worker.handler("mail", concurrency=3)(plain)
     worker.handler("sms")(plain)
     slots = {"Worker": 10, "AsyncWorker": 100}[kind]
-    assert repr(worker) == f"<{kind} {worker.name!r}, not started: 'mail' (3 at once), 'sms' ({slots} at once)>"
+    assert (
+        repr(worker)
+        == f"<{kind} {worker.name!r}, not started: 'mail' (3 at once), 'sms' ({slots} at once)>"
+    )
 
 
 def test_what_has_connections_is_not_pickled(worker: Any) -> None:
-    for one, name in ((worker, type(worker).__name__), (Queue("q", url=URL), "Queue"), (Flow("f", url=URL), "Flow")):
+    for one, name in (
+        (worker, type(worker).__name__),
+        (Queue("q", url=URL), "Queue"),
+        (Flow("f", url=URL), "Flow"),
+    ):
         for take in (pickle.dumps, copy):
-            with pytest.raises(TypeError, match=f"a {name} is neither pickled nor copied: make one .* in each process"):
+            with pytest.raises(
+                TypeError,
+                match=f"a {name} is neither pickled nor copied: make one .* in each process",
+            ):
                 take(one)
 
 
@@ -195,7 +234,12 @@ def test_async_handlers_are_for_async_workers(function: Callable[..., Any]) -> N
 )
 @pytest.mark.parametrize("register", ["handler", "batch_handler"])
 def test_bad_arguments_are_refused(
-    worker: Any, register: str, queue: Any, options: dict[str, Any], error: type[Exception], says: str
+    worker: Any,
+    register: str,
+    queue: Any,
+    options: dict[str, Any],
+    error: type[Exception],
+    says: str,
 ) -> None:
     with pytest.raises(error, match=says):
         getattr(worker, register)(queue, **options)(plain)
@@ -213,7 +257,12 @@ def test_bad_arguments_are_refused(
         ("handler", {"grace": 5}, ConfigurationError, "grace: for jobs of unknown kinds"),
         ("handler", {"persistent": 1}, TypeError, "persistent must be a bool"),
         ("handler", {"persistent": True, "deadline": 5}, ConfigurationError, "give no deadline"),
-        ("handler", {"persistent": True, "max_attempts": 5}, ConfigurationError, "give no max_attempts"),
+        (
+            "handler",
+            {"persistent": True, "max_attempts": 5},
+            ConfigurationError,
+            "give no max_attempts",
+        ),
         (
             "handler",
             {"persistent": True, "retry": Retry(attempts=5)},
@@ -252,15 +301,27 @@ def test_a_queue_has_one_handler(worker: Any) -> None:
 
 def test_settings_reach_the_handler(worker: Any) -> None:
     codec, retry = JSONCodec(), Retry(attempts=3)
-    options = {"concurrency": 7, "retry": retry, "deadline": timedelta(minutes=1), "lease": 5, "max_attempts": 4}
-    worker.handler("a", codec=codec, dead_limit=9, result_ttl=timedelta(hours=1), fenced=True, **options)(plain)
+    options = {
+        "concurrency": 7,
+        "retry": retry,
+        "deadline": timedelta(minutes=1),
+        "lease": 5,
+        "max_attempts": 4,
+    }
+    worker.handler(
+        "a", codec=codec, dead_limit=9, result_ttl=timedelta(hours=1), fenced=True, **options
+    )(plain)
     worker.batch_handler("b", max_size=8, max_wait=timedelta(seconds=2), **options)(plain)
     one, batch = worker.handlers.values()
     for handler in (one, batch):
         assert (handler.concurrency, handler.retry, handler.deadline) == (7, retry, 60.0)
         assert (handler.queue_settings.lease, handler.queue_settings.max_attempts) == (5.0, 4)
     assert (one.queue, one.codec, one.batch, one.max_size) == ("a", codec, False, 1)
-    assert (one.queue_settings.dead_limit, one.queue_settings.result_ttl, one.queue_settings.fenced) == (
+    assert (
+        one.queue_settings.dead_limit,
+        one.queue_settings.result_ttl,
+        one.queue_settings.fenced,
+    ) == (
         9,
         3600.0,
         True,
@@ -285,7 +346,11 @@ def test_defaults(kind: Any, slots: int) -> None:
     [
         ({"url": 5}, TypeError, "url must be a str"),
         ({"url": "http://localhost"}, ConfigurationError, "give redis://"),
-        ({"client": 5}, TypeError, r"client must be a redis\..*Redis for .*Worker, not builtins\.int"),
+        (
+            {"client": 5},
+            TypeError,
+            r"client must be a redis\..*Redis for .*Worker, not builtins\.int",
+        ),
         ({"name": "a b"}, ValueError, "worker name 'a b'"),
         ({"name": "parked"}, ValueError, "reserved"),
         ({"name": 5}, TypeError, "name must be a str"),
@@ -296,7 +361,9 @@ def test_defaults(kind: Any, slots: int) -> None:
         ({"urll": URL}, TypeError, "urll"),
     ],
 )
-def test_bad_arguments_of_a_worker(kind: Any, options: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_bad_arguments_of_a_worker(
+    kind: Any, options: dict[str, Any], error: type[Exception], says: str
+) -> None:
     given = options if options.keys() & {"url", "client"} else {"url": URL} | options
     with pytest.raises(error, match=says):
         kind(**given)
@@ -307,7 +374,9 @@ def test_a_client_is_of_the_worker_s_colour() -> None:
     assert (Worker(client=sync).handlers, AsyncWorker(client=twin).handlers) == ({}, {})
     with pytest.raises(TypeError, match=r"redis\.client\.Redis for Worker, not redis\.asyncio"):
         Worker(client=twin)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"redis\.asyncio\.client\.Redis for AsyncWorker, not redis\.client"):
+    with pytest.raises(
+        TypeError, match=r"redis\.asyncio\.client\.Redis for AsyncWorker, not redis\.client"
+    ):
         AsyncWorker(client=sync)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="give url= or client=, not both"):
         Worker(url=URL, client=sync)
@@ -373,23 +442,36 @@ def test_both_registers_take_what_a_queue_takes() -> None:
         taken = inspect.signature(register).parameters
         for name in ("lease", "max_attempts", "codec", "dead_limit", "fenced"):
             assert taken[name].default == of_queue[name].default, name
-    assert inspect.signature(Worker.handler).parameters["result_ttl"].default == of_queue["result_ttl"].default
+    assert (
+        inspect.signature(Worker.handler).parameters["result_ttl"].default
+        == of_queue["result_ttl"].default
+    )
 
 
-# -- several handlers of one queue ---------------------------------------------------------------------------
+# -- several handlers of one queue -----------------------------------------------------------------
 
 
 def test_a_handler_for_each_kind(worker: Any) -> None:
-    """Each handler has its own function, retry and deadline. A handler of any kind also gets the queue's settings."""
+    """Each handler has its own function, retry and deadline. A handler of any kind also gets the
+    queue's settings."""
     retry, codec = Retry(attempts=3), JSONCodec()
     one = worker.handler("q", kind="a", deadline=9, concurrency=7, lease=5)(plain)
     two = worker.handler("q", kind="b", deadline=4, retry=retry, codec=codec, grace=60)(print)
     rest = worker.handler("q", lease=5, max_attempts=4)(len)
     (common,) = worker.handlers.values()
-    assert {kind: handler.function for kind, handler in common.kinds.items()} == {"a": one, "b": two, None: rest}
+    assert {kind: handler.function for kind, handler in common.kinds.items()} == {
+        "a": one,
+        "b": two,
+        None: rest,
+    }
     assert [handler.deadline for handler in common.kinds.values()] == [9.0, 4.0, None]
     assert [handler.retry for handler in common.kinds.values()] == [Retry(), retry, Retry()]
-    assert (common.concurrency, common.codec, common.grace, common.deadline) == (7, codec, 60.0, 4.0)
+    assert (common.concurrency, common.codec, common.grace, common.deadline) == (
+        7,
+        codec,
+        60.0,
+        4.0,
+    )
     assert (common.queue_settings.lease, common.queue_settings.max_attempts) == (5.0, 4)
     (consumer,) = worker._lifecycle().consumers
     assert isinstance(consumer, KindConsumer)
@@ -405,7 +487,13 @@ def test_who_takes_a_job(worker: Any) -> None:
     worker.handler("q", kind="b")(print)
 
     def takers() -> list[Any]:
-        headers: list[dict[str, str]] = [{"kind": "a"}, {"kind": "b", "x": "y"}, {"kind": "c"}, {"kind": ""}, {}]
+        headers: list[dict[str, str]] = [
+            {"kind": "a"},
+            {"kind": "b", "x": "y"},
+            {"kind": "c"},
+            {"kind": ""},
+            {},
+        ]
         taken = [worker.handlers["q"].takes(Job("1-0", b"", "q", given)) for given in headers]
         return [handler and handler.function for handler in taken]
 
@@ -419,7 +507,11 @@ def test_who_takes_a_job(worker: Any) -> None:
     [
         ({"kind": "a"}, {"kind": "a"}, "has a handler already of kind 'a'"),
         ({}, {}, "queue 'q' has a handler already"),
-        ({"kind": "a", "lease": 5}, {"kind": "b", "lease": 6}, r"queue 'q': lease=5.0 and lease=6.0"),
+        (
+            {"kind": "a", "lease": 5},
+            {"kind": "b", "lease": 6},
+            r"queue 'q': lease=5.0 and lease=6.0",
+        ),
         ({"kind": "a", "concurrency": 5}, {"concurrency": 6}, "concurrency=5 and concurrency=6"),
         ({"kind": "a", "grace": 5}, {"kind": "b", "grace": 6}, "grace=5.0 and grace=6.0"),
         ({"kind": "a", "codec": JSONCodec()}, {"kind": "b", "codec": JSONCodec()}, "codec="),
@@ -427,7 +519,9 @@ def test_who_takes_a_job(worker: Any) -> None:
         ({"kind": "a"}, {"persistent": True}, "takes all of its jobs"),
     ],
 )
-def test_what_does_not_go_together(worker: Any, first: dict[str, Any], second: dict[str, Any], says: str) -> None:
+def test_what_does_not_go_together(
+    worker: Any, first: dict[str, Any], second: dict[str, Any], says: str
+) -> None:
     worker.handler("q", **first)(plain)
     before = dict(worker.handlers)
     with pytest.raises(ConfigurationError, match=says):
@@ -440,7 +534,9 @@ def test_batches_and_kinds_do_not_go_together(worker: Any) -> None:
     with pytest.raises(ConfigurationError, match="queue 'q' has a handler already"):
         worker.batch_handler("q")(plain)
     worker.batch_handler("r")(plain)
-    with pytest.raises(ConfigurationError, match="queue 'r': a batch handler, or a persistent one, takes all"):
+    with pytest.raises(
+        ConfigurationError, match="queue 'r': a batch handler, or a persistent one, takes all"
+    ):
         worker.handler("r", kind="a")(plain)
 
 

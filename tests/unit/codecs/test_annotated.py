@@ -123,7 +123,11 @@ FIT: list[tuple[Any, Any, Any]] = [
     (
         Node,
         Node(1, Node(2, None, [NOW])),
-        {"value": 1, "next": {"value": 2, "next": None, "seen": ["2026-11-22T12:30:15.123456-03:00"]}, "seen": []},
+        {
+            "value": 1,
+            "next": {"value": 2, "next": None, "seen": ["2026-11-22T12:30:15.123456-03:00"]},
+            "seen": [],
+        },
     ),
     (Point, Point(1.5), {"x": 1.5, "y": "1.10"}),
     (Pair, Pair(1), {"left": 1, "right": "r"}),
@@ -272,10 +276,12 @@ def test_a_value_without_an_annotation_is_shown_by_its_own_type() -> None:
         LOOSE.pack(Unknown())
 
 
-# -- the parameters of a function ----------------------------------------------------------------------
+# -- the parameters of a function ------------------------------------------------------------------
 
 
-def every(a: int, /, b: str, c: float = 2.5, *more: date, d: bytes, e: bool = True, **rest: UUID) -> None: ...
+def every(
+    a: int, /, b: str, c: float = 2.5, *more: date, d: bytes, e: bool = True, **rest: UUID
+) -> None: ...
 
 
 def test_arguments_come_back_by_their_names() -> None:
@@ -354,7 +360,8 @@ def test_an_annotation_of_an_enclosing_function() -> None:
 
 
 def test_a_result_whose_class_is_not_found() -> None:
-    """Otherwise a recorded value would be a dict from the first delivery on. Parameters of a step do not travel."""
+    """Otherwise a recorded value would be a dict from the first delivery on. Parameters of a step
+    do not travel."""
 
     def hidden(x: Nowhere) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
     def inside(x: Nowhere) -> Inner: ...  # type: ignore[name-defined]  # noqa: F821

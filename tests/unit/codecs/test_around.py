@@ -1,5 +1,5 @@
-"""Codecs that wrap others. They compress, encrypt or store a payload elsewhere, and they refuse foreign payloads
-alike.
+"""Codecs that wrap others. They compress, encrypt or store a payload elsewhere, and they refuse
+foreign payloads alike.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Shelf:
             raise self.away
 
 
-# -- compressed ----------------------------------------------------------------------------------------
+# -- compressed ------------------------------------------------------------------------------------
 
 
 def test_what_is_large_is_one_zstd_frame() -> None:
@@ -92,7 +92,8 @@ def test_level_and_threshold() -> None:
 
 
 def test_a_frame_may_not_become_anything() -> None:
-    """A frame that decompresses to more than `most` is refused, whether or not it declares its size."""
+    """A frame that decompresses to more than `most` is refused, whether or not it declares its
+    size."""
     codec = Compressed(most=1 << 20)
     says = zstandard.ZstdCompressor().compress(bytes(1 << 21))
     silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 21))
@@ -112,16 +113,19 @@ def test_broken_frames(wrong: bytes) -> None:
         Compressed().decode(wrong)
 
 
-# -- encrypted -----------------------------------------------------------------------------------------
+# -- encrypted -------------------------------------------------------------------------------------
 
 
 def test_the_construction_is_the_published_one() -> None:
-    """The codec passes the test vectors of c2sp.org/XAES-256-GCM. Any implementation of it can read headrace's
-    payloads.
+    """The codec passes the test vectors of c2sp.org/XAES-256-GCM. Any implementation of it can read
+    headrace's payloads.
     """
     nonce, plain = b"ABCDEFGHIJKLMNOPQRSTUVWX", b"XAES-256-GCM"
     first, second = Key(bytes([1]) * 32), Key(bytes([3]) * 32)
-    assert first.encrypt(nonce, plain, b"").hex() == "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"
+    assert (
+        first.encrypt(nonce, plain, b"").hex()
+        == "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"
+    )
     sealed = second.encrypt(nonce, plain, b"c2sp.org/XAES-256-GCM")
     assert sealed.hex() == "986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d"
     assert second.decrypt(nonce, sealed, b"c2sp.org/XAES-256-GCM") == plain
@@ -143,12 +147,18 @@ def test_nonces_do_not_repeat() -> None:
 
 
 def test_rotation() -> None:
-    """Every program knows the new key before it encrypts, and the old one until no payload has its name."""
-    before, during = Encrypted(None, {"old": KEYS["old"]}), Encrypted(None, {"old": KEYS["old"], "new": KEYS["new"]})
+    """Every program knows the new key before it encrypts, and the old one until no payload has its
+    name."""
+    before, during = (
+        Encrypted(None, {"old": KEYS["old"]}),
+        Encrypted(None, {"old": KEYS["old"], "new": KEYS["new"]}),
+    )
     turned, after = Encrypted(None, KEYS), Encrypted(None, {"new": KEYS["new"]})
     assert before.decode(during.encode(b"x")) == turned.decode(before.encode(b"x")) == b"x"
     assert after.decode(turned.encode(b"x")) == during.decode(turned.encode(b"x")) == b"x"
-    with pytest.raises(CodecError, match="payload is encrypted by key 'new', which is not among those given: 'old'"):
+    with pytest.raises(
+        CodecError, match="payload is encrypted by key 'new', which is not among those given: 'old'"
+    ):
         before.decode(turned.encode(b"x"))
 
 
@@ -175,15 +185,22 @@ def test_no_message_holds_a_key_or_a_payload() -> None:
     assert "'k'" in said[2]
     for text in said:
         assert secret.decode() not in text
-        assert not any(part in text for one in (key, other) for part in (one.hex(), repr(one)[2:-1]))
+        assert not any(
+            part in text for one in (key, other) for part in (one.hex(), repr(one)[2:-1])
+        )
 
 
 def test_a_payload_opens_in_its_place_only() -> None:
-    """The namespace, the queue and the job's id are authenticated. A flow's payload opens anywhere in its group."""
+    """The namespace, the queue and the job's id are authenticated. A flow's payload opens anywhere
+    in its group."""
     codec = Encrypted(Compressed(), KEYS)
     for wrapped in (codec, Compressed(codec)):
         queue = wrapped.bound("g/a")
-        sealed, named, moved = queue.encode(b"x"), queue.of("1").encode(b"x"), queue.grouped().encode(b"x")
+        sealed, named, moved = (
+            queue.encode(b"x"),
+            queue.of("1").encode(b"x"),
+            queue.grouped().encode(b"x"),
+        )
         for reader in (queue, queue.of("1"), queue.untyped, queue.inline):
             assert reader.decode(sealed) == b"x"
         assert queue.of("1").decode(named) == b"x"
@@ -246,7 +263,7 @@ def test_keys_are_checked(keys: Any, error: type[Exception]) -> None:
     assert "x" * 32 not in str(raised.value)
 
 
-# -- offloaded -----------------------------------------------------------------------------------------
+# -- offloaded -------------------------------------------------------------------------------------
 
 
 def test_what_is_large_is_elsewhere() -> None:
@@ -313,7 +330,7 @@ def test_what_is_no_store(store: Any) -> None:
         Offloaded(None, store)
 
 
-# -- one around another --------------------------------------------------------------------------------
+# -- one around another ----------------------------------------------------------------------------
 
 
 def stacks(shelf: Shelf) -> list[Any]:
@@ -415,7 +432,9 @@ def test_an_inner_codec_that_gives_no_bytes(make: Any) -> None:
     [("zstandard", Compressed, "Compressed is an extra: .*zstd"),
      ("cryptography.exceptions", lambda: Encrypted(None, KEYS), "Encrypted is an extra: .*encryption")],
 )  # fmt: skip
-def test_the_extra_is_named(module: str, make: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_is_named(
+    module: str, make: Any, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, module, None)
     with pytest.raises(ConfigurationError, match=extra):
         make()

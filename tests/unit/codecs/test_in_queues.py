@@ -1,4 +1,5 @@
-"""The places where a queue uses its codec, and those where it uses the codec's form for other values."""
+"""The places where a queue uses its codec, and those where it uses the codec's form for other
+values."""
 
 from __future__ import annotations
 
@@ -65,7 +66,10 @@ def test_results_are_of_any_type() -> None:
 
 
 def test_follow_ups_in_other_queues_are_of_any_type() -> None:
-    assert TYPED.follow(NewJob({"number": 5}, queue="group/next"))[3][:2] == ["data", b'{"number":5}']
+    assert TYPED.follow(NewJob({"number": 5}, queue="group/next"))[3][:2] == [
+        "data",
+        b'{"number":5}',
+    ]
     assert TYPED.follow(NewJob(Mail("ada")))[3][:2] == ["data", MAIL]
     with pytest.raises(TypeError, match="payload must be Mail"):
         TYPED.follow(NewJob({"number": 5}, queue="group/q"))
@@ -82,11 +86,17 @@ def test_payloads_of_schedules_stay_in_the_queue() -> None:
 
 
 def test_what_is_done_is_discarded() -> None:
-    """The call that completes a job discards its stored payload, even if the store raises. No other call does."""
+    """The call that completes a job discards its stored payload, even if the store raises. No other
+    call does."""
     shelf = Shelf()
     ops = Ops(Keys.of("q"), codec=Offloaded(None, shelf, over=1))  # type: ignore[arg-type]
     tickets = [ops.item(payload) for payload in (b"one", b"two", b"three")]
-    grant = granted(ops, *tickets[:2], b"4", taken=[[b"9-0", [b"a", b"b", b"data", tickets[2], b"id", b"x"], 1, 0]])
+    grant = granted(
+        ops,
+        *tickets[:2],
+        b"4",
+        taken=[[b"9-0", [b"a", b"b", b"data", tickets[2], b"id", b"x"], 1, 0]],
+    )
     assert [claim.job.payload for claim in grant.claims] == [b"three", b"one", b"two", b"4"]
     assert [hasattr(claim, "ticket") for claim in grant.claims] == [True, True, True, False]
     grant.claims[1].ticket = "stuck"
@@ -117,7 +127,9 @@ class Away:
 
 def test_what_can_be_decoded_later_is_no_dead_letter() -> None:
     ops = Ops(Keys.of("q"), codec=Away())
-    grant = granted(ops, b"later", b"fine", b"never", taken=[[b"9-0", [b"data", b"later", b"id", b"x"], 2, 0]])
+    grant = granted(
+        ops, b"later", b"fine", b"never", taken=[[b"9-0", [b"data", b"later", b"id", b"x"], 2, 0]]
+    )
     assert [claim.job.payload for claim in grant.claims] == [b"fine"]
     assert [claim.job.payload for claim, _ in grant.undecodable] == [b"later"] * 2 + [b"never"]
     ends = [undecoded(claim, reason) for claim, reason in grant.undecodable]
@@ -131,13 +143,18 @@ def test_what_can_be_decoded_later_is_no_dead_letter() -> None:
 def test_jobs_are_not_cancelled_by_payloads_that_encode_differently_each_time() -> None:
     with (
         Queue("q", url="redis://localhost:1", codec=Offloaded(None, Shelf())) as queue,  # type: ignore[arg-type]
-        pytest.raises(ValueError, match=r"Offloaded\(.*encodes equal payloads differently: cancel jobs by id"),
+        pytest.raises(
+            ValueError, match=r"Offloaded\(.*encodes equal payloads differently: cancel jobs by id"
+        ),
     ):
         queue.admin.cancel_payload(b"x")
 
 
 def test_what_a_queue_declares_of_its_codec() -> None:
-    """The formats are declared from the outermost to the innermost. The names of the types are left out."""
+    """The formats are declared from the outermost to the innermost. The names of the types are left
+    out."""
     codec = Offloaded(JSONCodec(Mail), Shelf())  # type: ignore[arg-type]
-    assert Ops(Keys.of("q"), QueueSettings(), codec).declaration()["codec"] == "Offloaded(JSONCodec)"
+    assert (
+        Ops(Keys.of("q"), QueueSettings(), codec).declaration()["codec"] == "Offloaded(JSONCodec)"
+    )
     assert TYPED.declaration()["codec"] == "JSONCodec"

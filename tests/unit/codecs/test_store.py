@@ -35,7 +35,8 @@ def test_what_is_put_is_there_until_it_is_deleted(store: DirectoryStore) -> None
 
 
 def test_a_directory_that_is_away_is_no_missing_payload(store: DirectoryStore) -> None:
-    """A disk that is not mounted raises an error other than a missing payload, so that jobs wait for the disk."""
+    """A disk that is not mounted raises an error other than a missing payload, so that jobs wait
+    for the disk."""
     with pytest.raises(OSError, match="payloads"):
         store.get("a")
     store.delete("a")
@@ -43,7 +44,8 @@ def test_a_directory_that_is_away_is_no_missing_payload(store: DirectoryStore) -
 
 
 @pytest.mark.parametrize(
-    "key", ["", ".", "..", ".a", "a/b", "../a", "/etc/passwd", "a\0", "a" * 201, "ä", "a\n", None, b"a"]
+    "key",
+    ["", ".", "..", ".a", "a/b", "../a", "/etc/passwd", "a\0", "a" * 201, "ä", "a\n", None, b"a"],
 )
 def test_keys_stay_in_the_directory(store: DirectoryStore, key: Any) -> None:
     for use in (store.get, store.delete, lambda key: store.put(key, b"x")):
@@ -68,7 +70,9 @@ def test_a_write_that_fails_leaves_nothing(
     assert store.get("a") == b"before"
 
 
-def test_it_is_on_disk_before_it_has_its_name(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_on_disk_before_it_has_its_name(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[list[str]] = []
     fsync = os.fsync
 

@@ -1,4 +1,5 @@
-"""Codecs of a type. A value of `T` comes back equal. Any other value is refused before a call is sent."""
+"""Codecs of a type. A value of `T` comes back equal. Any other value is refused before a call is
+sent."""
 
 from __future__ import annotations
 
@@ -133,7 +134,9 @@ def test_models() -> None:
         (None, 5, "payload must be None, not int"),
     ],
 )
-def test_instances_of_other_classes_are_refused(kind: Kind, type: Any, payload: Any, says: str) -> None:
+def test_instances_of_other_classes_are_refused(
+    kind: Kind, type: Any, payload: Any, says: str
+) -> None:
     with pytest.raises(TypeError, match=says):
         kind(type).encode(payload)
 
@@ -156,7 +159,8 @@ def test_instances_of_other_classes_are_refused(kind: Kind, type: Any, payload: 
     ],
 )
 def test_values_that_do_not_come_back_are_refused(kind: Kind, type: Any, payload: Any) -> None:
-    """A value that the class allows and the type forbids is refused, because nothing could decode it."""
+    """A value that the class allows and the type forbids is refused, because nothing could decode
+    it."""
     if type is float:
         kind = JSONCodec  # the others have a NaN
     with pytest.raises(CodecError, match="payload"):
@@ -164,14 +168,18 @@ def test_values_that_do_not_come_back_are_refused(kind: Kind, type: Any, payload
 
 
 def test_the_message_names_the_field() -> None:
-    with pytest.raises(CodecError, match=r"payload is no Mail: Expected `str`, got `int` - at `\$.to`"):
+    with pytest.raises(
+        CodecError, match=r"payload is no Mail: Expected `str`, got `int` - at `\$.to`"
+    ):
         JSONCodec(Mail).encode(Mail(5))  # type: ignore[arg-type]
     with pytest.raises(
-        CodecError, match=r"(?s)payload does not encode as JSON: PydanticSerializationError: .*Expected `str`"
+        CodecError,
+        match=r"(?s)payload does not encode as JSON: PydanticSerializationError: .*Expected `str`",
     ):
         PydanticCodec(Mail).encode(Mail("ada", [[]]))  # type: ignore[list-item]
     with pytest.raises(
-        CodecError, match=r"^no Address: street: Field required; no: Input should be a valid integer"
+        CodecError,
+        match=r"^no Address: street: Field required; no: Input should be a valid integer",
     ) as raised:
         PydanticCodec(Address).decode(b'{"no": "the secret"}')
     assert "secret" not in str(raised.value)
@@ -199,7 +207,9 @@ class Picky(msgspec.Struct):
             raise LookupError("nor that one")
 
 
-@pytest.mark.parametrize(("name", "error"), [("no", msgspec.ValidationError), ("worse", CodecError)])
+@pytest.mark.parametrize(
+    ("name", "error"), [("no", msgspec.ValidationError), ("worse", CodecError)]
+)
 def test_checks_of_the_type_s_own(name: str, error: type[Exception]) -> None:
     with pytest.raises(error, match="that one"):
         JSONCodec(Picky).decode(b'{"name":"%s"}' % name.encode())
@@ -238,7 +248,9 @@ HOSTILE = st.binary(max_size=60) | st.sampled_from(
 
 @given(
     HOSTILE,
-    st.sampled_from([Any, Mail, OldRow, list[int], int, datetime, bytes, Picky, Address, set[str], Mail | None]),
+    st.sampled_from(
+        [Any, Mail, OldRow, list[int], int, datetime, bytes, Picky, Address, set[str], Mail | None]
+    ),
 )
 def test_hostile_bytes_end_in_one_kind_of_error(data: bytes, type: Any) -> None:
     for kind in ALL:
@@ -289,6 +301,7 @@ def test_the_extra_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> No
     for kind, extra in (JSONCodec, "json"), (MsgpackCodec, "msgpack"), (PydanticCodec, "pydantic"):
         if (missing == "pydantic") == (extra == "pydantic"):
             with pytest.raises(
-                ConfigurationError, match=re.escape(f"{kind.__name__} is an extra: {install_command(extra)}")
+                ConfigurationError,
+                match=re.escape(f"{kind.__name__} is an extra: {install_command(extra)}"),
             ):
                 kind(Mail)

@@ -1,4 +1,5 @@
-"""Decisions about what needs attention. They read counts, workers and the server's facts. A sound queue needs none."""
+"""Decisions about what needs attention. They read counts, workers and the server's facts. A sound
+queue needs none."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def view(name: str = "q", lag: float = 0.0, **facts: Any) -> QueueView:
     """Return a queue with these counts. A live worker serves it unless *facts* say otherwise."""
     given = {"paused": False, "workers": (ALIVE,), "levels": 1, **facts}
     counts = {field: given.pop(field) for field in list(given) if hasattr(Counts(), field)}
-    there = sum(counts.get(state, 0) for state in ("waiting", "parked", "leased", "delayed", "blocked", "dead"))
+    there = sum(
+        counts.get(state, 0)
+        for state in ("waiting", "parked", "leased", "delayed", "blocked", "dead")
+    )
     return QueueView(name, Counts(**{"enqueued": there, **counts}), lag, **given)
 
 
@@ -94,13 +98,15 @@ def told(queue: QueueView, look: Look | None = None, **server: Any) -> list[tupl
         ),
     ],
 )  # fmt: skip
-def test_of_a_queue(queue: QueueView, look: Look | None, expected: list[tuple[str, str, bool]]) -> None:
+def test_of_a_queue(
+    queue: QueueView, look: Look | None, expected: list[tuple[str, str, bool]]
+) -> None:
     assert told(queue, look) == expected
 
 
 def test_of_the_server() -> None:
-    """The server is reported when its memory is nearly full, or when it has refused commands. Without a limit it is
-    never full.
+    """The server is reported when its memory is nearly full, or when it has refused commands.
+    Without a limit it is never full.
     """
     full = [("server", "90% of its memory is used", True)]
     assert told(view(), server=ServerFacts("Redis", "8", "x", 90, 100)) == full
@@ -121,7 +127,10 @@ def test_the_worst_come_first() -> None:
 
 
 def test_the_usual_wait() -> None:
-    points = [TrendPoint(60.0 * at, 60.0, 0, 0, 0, 0, 0, 0, 0, lag) for at, lag in enumerate([1.0] * 6 + [500.0] * 5)]
+    points = [
+        TrendPoint(60.0 * at, 60.0, 0, 0, 0, 0, 0, 0, 0, lag)
+        for at, lag in enumerate([1.0] * 6 + [500.0] * 5)
+    ]
     assert usual_lag(points) == 1.0
     assert usual_lag(points[:9]) is None
     assert [lag_allowed(usual) for usual in (None, 0.0, 100.0)] == [300.0, 60.0, 300.0]
@@ -129,11 +138,15 @@ def test_the_usual_wait() -> None:
 
 def test_rate_limits_of_the_whole_queue() -> None:
     """A bucket of 5 tokens of 200 ms admits a job until it lacks more than four of them."""
-    declared = QueueSettings(rate=[Rate(5), Rate(1, key="k"), Rate(1, per=2.5, burst=3)]).declared()["rate"]
+    declared = QueueSettings(
+        rate=[Rate(5), Rate(1, key="k"), Rate(1, per=2.5, burst=3)]
+    ).declared()["rate"]
     assert admits(declared, (801, 9999, 5001))
     assert not admits(declared, (802, 0, 0))
     assert not admits(declared, (0, 0, 5002))
-    split = QueueSettings(rate=[Rate(1, key=KEY), Rate(4, burst=2, per_shard=True)], shards=4).declared()["rate"]
+    split = QueueSettings(
+        rate=[Rate(1, key=KEY), Rate(4, burst=2, per_shard=True)], shards=4
+    ).declared()["rate"]
     assert admits(split, (9999, 1), 0.25)
     assert not admits(split, (0, 2), 0.25)
     assert admits(split, (0, 251))
@@ -163,7 +176,17 @@ def test_totals() -> None:
     again = WorkerState("w.3", "b", 0.0, 10.0, 0, alive=True)
     queues = [
         view("a", waiting=1, parked=2, lag=3.0, rates={"enqueued": 1.5, "completed": 0.5}),
-        view("b", leased=1, dead=4, delayed=2, blocked=1, completed=7, enqueued=15, lag=2.0, workers=(again,)),
+        view(
+            "b",
+            leased=1,
+            dead=4,
+            delayed=2,
+            blocked=1,
+            completed=7,
+            enqueued=15,
+            lag=2.0,
+            workers=(again,),
+        ),
     ]
     assert Totals.of(queues) == Totals(3, 1, 2, 1, 4, 7, 1.5, 0.5, 3.0, 1)
     assert Totals.of([]) == Totals(0, 0, 0, 0, 0, 0, None, None, 0.0, 0)

@@ -143,12 +143,14 @@ def leasing(grants: list[Any], **more: Any) -> tuple[Stage, DirectLeaser]:
             if isinstance(grant, Exception):
                 raise grant
             return grant
-        return more[op.name](op) if op.name in more else Reclaimed(0) if op.name == "reclaim" else None
+        return (
+            more[op.name](op) if op.name in more else Reclaimed(0) if op.name == "reclaim" else None
+        )
 
     return Stage(answer), DirectLeaser(OPS, "me")
 
 
-# -- lease ---------------------------------------------------------------------------------------------
+# -- lease -----------------------------------------------------------------------------------------
 
 
 def test_one_lease_is_one_call() -> None:
@@ -159,8 +161,8 @@ def test_one_lease_is_one_call() -> None:
 
 
 def test_a_call_that_was_not_answered_keeps_no_job() -> None:
-    """The next call repeats the unanswered one, and sends the jobs that it was granted to the front with no attempt
-    spent.
+    """The next call repeats the unanswered one, and sends the jobs that it was granted to the front
+    with no attempt spent.
     """
     stage, leaser = leasing([late := ConnectionError("cut"), Grant(claims(2)), Grant(claims(1))])
     late.outcome = "unknown"  # type: ignore[attr-defined]
@@ -193,7 +195,9 @@ def test_a_wide_lease_goes_on_where_one_script_ends_for_its_bytes() -> None:
 
 def test_tidying_is_once_a_second_or_as_soon_as_it_is_asked_for() -> None:
     again: list[float | None] = [None, 0.025, None]
-    stage, leaser = leasing([Grant(claims(1)) for _ in range(6)], reclaim=lambda _: Reclaimed(0, again.pop(0)))
+    stage, leaser = leasing(
+        [Grant(claims(1)) for _ in range(6)], reclaim=lambda _: Reclaimed(0, again.pop(0))
+    )
     for _ in range(3):
         stage.play(leaser.lease(1, 0.0, None, False))
     assert stage.names == ["reclaim", "lease", "lease", "lease"]
@@ -207,7 +211,8 @@ def test_tidying_is_once_a_second_or_as_soon_as_it_is_asked_for() -> None:
 
 
 def test_nothing_to_lease() -> None:
-    """Without `block` the call returns at once. With `block` it waits in steps of at most a second."""
+    """Without `block` the call returns at once. With `block` it waits in steps of at most a
+    second."""
     stage, leaser = leasing([])
     assert stage.play(leaser.lease(1, 0.0, None, False)) == []
     assert stage.waits == []
@@ -226,7 +231,9 @@ def test_block_none_is_for_ever() -> None:
 
 
 def test_a_wait_ends_when_a_delayed_job_is_due() -> None:
-    stage, leaser = leasing([Grant([], next_due=0.25), Grant([], next_due=0.0001), Grant(claims(1))])
+    stage, leaser = leasing(
+        [Grant([], next_due=0.25), Grant([], next_due=0.0001), Grant(claims(1))]
+    )
     stage.play(leaser.lease(1, 5.0, None, False))
     assert stage.waits == pytest.approx(
         [0.149, 0.001], abs=1e-3
@@ -234,7 +241,8 @@ def test_a_wait_ends_when_a_delayed_job_is_due() -> None:
 
 
 def test_who_leases_puts_in_what_recurs() -> None:
-    """A caller without a worker also runs the schedules. It waits for a schedule's tick and enqueues the job."""
+    """A caller without a worker also runs the schedules. It waits for a schedule's tick and
+    enqueues the job."""
     ticking = DueSchedules(2000, None, [("s", 2000, "every 500", "once")])
     more: dict[str, Any] = {"reclaim": lambda _: Reclaimed(0, next_tick=0.5)}
     more |= {"schedules": lambda _: ticking, "tick": lambda _: True}
@@ -247,7 +255,8 @@ def test_who_leases_puts_in_what_recurs() -> None:
 
 
 def test_what_one_script_passes_is_no_reason_to_wait() -> None:
-    """A script that only postpones or promotes jobs returns an empty grant. The caller asks again without a wait."""
+    """A script that only postpones or promotes jobs returns an empty grant. The caller asks again
+    without a wait."""
     stage, leaser = leasing([Grant([], next_due=0.0), Grant([], next_due=0.0), Grant(claims(1))])
     assert len(stage.play(leaser.lease(1, 0.0, None, False))) == 1
     assert stage.waits == []
@@ -270,19 +279,30 @@ def test_more_than_one_script_hands_out() -> None:
     )
     found = stage.play(leaser.lease(2 * CLAIMS_PER_SCRIPT + 100, 5.0, None, False))
     assert [claim.entry for claim in found] == [f"{i}-0" for i in range(2 * CLAIMS_PER_SCRIPT + 5)]
-    assert [op.args[1] for op in stage.sent if op.name == "lease"] == [CLAIMS_PER_SCRIPT, CLAIMS_PER_SCRIPT, 100]
+    assert [op.args[1] for op in stage.sent if op.name == "lease"] == [
+        CLAIMS_PER_SCRIPT,
+        CLAIMS_PER_SCRIPT,
+        100,
+    ]
     assert stage.waits == []
 
 
 def test_no_more_than_asked_for() -> None:
-    stage, leaser = leasing([Grant(claims(CLAIMS_PER_SCRIPT)), Grant(claims(7, start=CLAIMS_PER_SCRIPT))])
-    assert len(stage.play(leaser.lease(CLAIMS_PER_SCRIPT + 7, None, None, False))) == CLAIMS_PER_SCRIPT + 7
+    stage, leaser = leasing(
+        [Grant(claims(CLAIMS_PER_SCRIPT)), Grant(claims(7, start=CLAIMS_PER_SCRIPT))]
+    )
+    assert (
+        len(stage.play(leaser.lease(CLAIMS_PER_SCRIPT + 7, None, None, False)))
+        == CLAIMS_PER_SCRIPT + 7
+    )
     assert stage.names.count("lease") == 2
 
 
 def test_what_does_not_decode_goes_to_the_dead_letters_and_stops_nobody() -> None:
     bad, good = claims(1), claims(1, start=1)
-    stage, leaser = leasing([Grant([], [(bad[0], "why")]), Grant(good)], dead_letter=lambda op: op.decode([1]))
+    stage, leaser = leasing(
+        [Grant([], [(bad[0], "why")]), Grant(good)], dead_letter=lambda op: op.decode([1])
+    )
     assert stage.play(leaser.lease(1, 0.0, None, False)) == good
     assert stage.names == ["reclaim", "lease", "dead_letter", "lease"]
     assert [(one.id, one.reason) for _, one in stage.noted] == [("0-0", "why")]
@@ -298,7 +318,10 @@ def test_at_most_once_completes_first_and_hands_out_what_it_won() -> None:
 
 def test_who_was_declared_dead_leases_under_another_name() -> None:
     stage, leaser = leasing([None, Grant(claims(2))])
-    assert [claim.entry for claim in stage.play(leaser.lease(2, 0.0, None, False))] == ["0-0", "1-0"]
+    assert [claim.entry for claim in stage.play(leaser.lease(2, 0.0, None, False))] == [
+        "0-0",
+        "1-0",
+    ]
     assert stage.names == ["reclaim", "lease", "lease"]
     names = [op.args[0] for op in stage.sent]
     assert names[:2] == ["me", "me"]
@@ -308,7 +331,10 @@ def test_who_was_declared_dead_leases_under_another_name() -> None:
 def test_what_it_had_been_granted_by_then_goes_to_the_front() -> None:
     more = Grant(claims(1), next_due=0.0)
     stage, leaser = leasing([more, None, Grant(claims(2, start=1))], release=lambda _: [True])
-    assert [claim.entry for claim in stage.play(leaser.lease(2, 0.0, None, False))] == ["1-0", "2-0"]
+    assert [claim.entry for claim in stage.play(leaser.lease(2, 0.0, None, False))] == [
+        "1-0",
+        "2-0",
+    ]
     assert stage.names == ["reclaim", "lease", "lease", "release", "lease"]
 
 
@@ -342,14 +368,20 @@ def test_a_cancelled_lease_gives_back_what_it_was_granted() -> None:
         (["reclaim", "lease", "dead_letter"], False, False, CLAIMS_PER_SCRIPT + 1),
         (["reclaim", "lease", "dead_letter", "lease"], False, False, CLAIMS_PER_SCRIPT),
         (["reclaim", "lease", "dead_letter", "lease"], False, True, 2 * CLAIMS_PER_SCRIPT),
-        (["reclaim", "lease", "dead_letter", "lease", "complete"], True, False, 2 * CLAIMS_PER_SCRIPT),
+        (
+            ["reclaim", "lease", "dead_letter", "lease", "complete"],
+            True,
+            False,
+            2 * CLAIMS_PER_SCRIPT,
+        ),
     ],
 )
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_interrupted_lease_gives_back_what_it_was_granted(
     scripts: list[str], once: bool, kept: bool, given_back: int, error: type[BaseException]
 ) -> None:
-    """The call is interrupted at the last of *scripts*. With *kept*, the reply had already arrived."""
+    """The call is interrupted at the last of *scripts*. With *kept*, the reply had already
+    arrived."""
     stage, leaser = leasing(
         [
             Grant(claims(CLAIMS_PER_SCRIPT), [(claims(1, start=-1)[0], "why")]),
@@ -360,7 +392,13 @@ def test_an_interrupted_lease_gives_back_what_it_was_granted(
     call = leaser.lease(2 * CLAIMS_PER_SCRIPT, None, None, once)
     effect = next(call)
     while True:
-        ops = [effect.op] if isinstance(effect, Undoable) else effect.ops if isinstance(effect, Send) else []
+        ops = (
+            [effect.op]
+            if isinstance(effect, Undoable)
+            else effect.ops
+            if isinstance(effect, Send)
+            else []
+        )
         if ops and [*stage.names, *(op.name for op in ops)] == scripts:
             break
         effect = call.send(stage._perform(effect))
@@ -379,7 +417,7 @@ def test_an_interrupted_lease_gives_back_what_it_was_granted(
     assert max((len(op.args) for op in ops), default=0) <= 2 + 2 * CLAIMS_PER_SCRIPT
 
 
-# -- enqueue_many --------------------------------------------------------------------------------------
+# -- enqueue_many ----------------------------------------------------------------------------------
 
 
 def _receive(op: Op[Any]) -> list[bytes]:
@@ -418,7 +456,7 @@ def test_a_bad_job_sends_nothing() -> None:
     assert stage.sent == []
 
 
-# -- the others ----------------------------------------------------------------------------------------
+# -- the others ------------------------------------------------------------------------------------
 
 
 def test_settlements_go_by_worker_and_batch_in_order() -> None:
@@ -458,7 +496,8 @@ THERE, GONE, PERHAPS_DEAD = Ended("there"), Ended("gone"), Ended("gone, or dead"
 
 
 def ending(found: list[Ended], **answers: Any) -> Stage:
-    """Return a stage that answers `ended` with each of *found* in turn, and repeats the last one. It has no results."""
+    """Return a stage that answers `ended` with each of *found* in turn, and repeats the last one.
+    It has no results."""
     more = {"result": [None], "find": (None, "")} | answers
 
     def answer(op: Op[Any]) -> Any:
@@ -503,7 +542,9 @@ def test_what_is_told_of_a_job_that_is_gone_is_how_it_ended(kind: str) -> None:
     assert "find" not in stage.names
 
 
-@pytest.mark.parametrize(("gone", "reason"), [(PERHAPS_DEAD, "all of it"), (GONE, "why")], ids=["letter", "no letter"])
+@pytest.mark.parametrize(
+    ("gone", "reason"), [(PERHAPS_DEAD, "all of it"), (GONE, "why")], ids=["letter", "no letter"]
+)
 def test_a_dead_letter_tells_more_than_what_is_told(gone: Ended, reason: str) -> None:
     letter = JobState(Job("i", b"x", "q"), "dead", reason="all of it")
     stage = ending([THERE, THERE, gone], find=(letter, ""))
@@ -536,7 +577,9 @@ RECORDED = [
 
 
 @pytest.mark.parametrize(("recorded", "kept", "end"), RECORDED)
-def test_a_history_tells_how_a_job_ended(recorded: Ended, kept: list[bytes | None], end: End) -> None:
+def test_a_history_tells_how_a_job_ended(
+    recorded: Ended, kept: list[bytes | None], end: End
+) -> None:
     stage = ending([recorded], result=kept)
     ops = Ops(Keys.of("q"), QueueSettings(history=10))
     assert stage.play(results.end_of(ops, "7-1", 0.0, own=True)) == end
@@ -551,15 +594,25 @@ def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for()
             return [where[str(name)] for name in op.items]
         if op.name == "find":
             return JobState(Job("c", b"x", "q"), "dead"), ""
-        return [b"r" if name in ("b", "d") and len(stage.waits) > 1 + (name == "d") else None for name in op.items]
+        return [
+            b"r" if name in ("b", "d") and len(stage.waits) > 1 + (name == "d") else None
+            for name in op.items
+        ]
 
     stage = Stage(answer)
     stage.told = [(told("a"), False), (told("b", "c", "d"), False), (told("d"), False)]
-    assert stage.play(results.results(OPS, ["a", "b", "c", "d", "e", "a"], 10.0)) == {"b": b"r", "d": b"r"}
+    assert stage.play(results.results(OPS, ["a", "b", "c", "d", "e", "a"], 10.0)) == {
+        "b": b"r",
+        "d": b"r",
+    }
     every = ["a", "b", "c", "d"]
     asked = [list(op.items) for op in stage.sent if op.name == "result"]
     assert asked == [[*every, "e"], every, ["a"], ["a"], ["b", "c", "d"], ["c"], ["d"]]
-    assert [list(op.items) for op in stage.sent if op.name == "ended"] == [[*every, "e"], ["a"], ["c", "d"]]
+    assert [list(op.items) for op in stage.sent if op.name == "ended"] == [
+        [*every, "e"],
+        ["a"],
+        ["c", "d"],
+    ]
     assert len(stage.waits) == 3  # and then all are known to have ended
 
 
@@ -599,7 +652,11 @@ def test_many_results_are_asked_for_in_parts() -> None:
     stage = Stage(lambda op: [b"r"] * len(op.items))
     names = [str(i) for i in range(2 * results.RESULTS_PER_SCRIPT + 1)]
     assert list(stage.play(results.results(OPS, names, None))) == names
-    assert [len(op.items) for op in stage.sent] == [results.RESULTS_PER_SCRIPT, results.RESULTS_PER_SCRIPT, 1]
+    assert [len(op.items) for op in stage.sent] == [
+        results.RESULTS_PER_SCRIPT,
+        results.RESULTS_PER_SCRIPT,
+        1,
+    ]
 
 
 def test_who_is_interrupted_is_watched_for_no_more() -> None:
@@ -615,8 +672,8 @@ def test_who_is_interrupted_is_watched_for_no_more() -> None:
 
 
 def test_an_enqueue_that_waits_for_room_asks_no_more_with_little_time_left() -> None:
-    """An attempt whose answer may come too late is not made, because the caller could not say whether it was
-    enqueued.
+    """An attempt whose answer may come too late is not made, because the caller could not say
+    whether it was enqueued.
     """
     admission, stage = Admission(OPS), Stage(lambda _: [Refusal(True, 5, "0-0")])
     with pytest.raises(QueueFull):

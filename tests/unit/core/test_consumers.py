@@ -1,5 +1,5 @@
-"""Consumers of special kinds, without Redis, threads or a clock. They lease jobs by kind, or run jobs that never
-end.
+"""Consumers of special kinds, without Redis, threads or a clock. They lease jobs by kind, or run
+jobs that never end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ from headrace._core.worker.variants import KindConsumer, PersistentConsumer, wat
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.replies import Grant
-from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, make_held, names, reclaiming, sent, settled
+from tests.unit.core.test_roles import (
+    Hand,
+    grant,
+    limit,
+    make_consumer,
+    make_held,
+    names,
+    reclaiming,
+    sent,
+    settled,
+)
 
 WORKER = WorkerSettings(heartbeat=2.0, timeout=10.0)
 
@@ -29,14 +39,16 @@ def special(kind: Any, *, lease: float = 60.0, concurrency: int = 2, **options: 
     """Return a registered consumer of the kind `KindConsumer` or `PersistentConsumer`."""
     settings = QueueSettings(lease=lease)
     retry, deadline = options.pop("retry", Retry()), options.pop("deadline", None)
-    handler = HandlerSettings("q", print, concurrency, retry, deadline, settings, BytesCodec(), **options)
+    handler = HandlerSettings(
+        "q", print, concurrency, retry, deadline, settings, BytesCodec(), **options
+    )
     plain = make_consumer(lease=lease)
     consumer = kind(plain.ops, handler, "w", plain.default_wait)
     consumer.registration.registered = consumer.registration.declared = True
     return consumer
 
 
-# -- kinds ---------------------------------------------------------------------------------------------------
+# -- kinds -----------------------------------------------------------------------------------------
 
 
 def kinds(**retries: Retry) -> Any:
@@ -53,8 +65,11 @@ def of_kind(consumer: Any, number: int, kind: str, **options: Any) -> HeldJob:
 
 
 def test_each_kind_has_its_own_retry() -> None:
-    """Each kind also has its own limit of attempts. Jobs with different limits are settled by separate calls."""
-    consumer = kinds(a=Retry(attempts=3, wait=1), b=Retry(attempts=5, wait=2), c=Retry(attempts=3, wait=3))
+    """Each kind also has its own limit of attempts. Jobs with different limits are settled by
+    separate calls."""
+    consumer = kinds(
+        a=Retry(attempts=3, wait=1), b=Retry(attempts=5, wait=2), c=Retry(attempts=3, wait=3)
+    )
     for number, kind in enumerate("abc", 1):
         consumer.ended(of_kind(consumer, number, kind), ValueError("x"))
     ops = settled(consumer)
@@ -80,7 +95,9 @@ def test_jobs_of_no_handler_get_no_slot() -> None:
 def test_a_deadline_of_each_kind() -> None:
     consumer = kinds(a=Retry(), b=Retry())
     a, b = consumer.handler.kinds.values()
-    consumer.handler = evolve(consumer.handler, deadline=4.0, kinds={"a": evolve(a, deadline=4.0), "b": b})
+    consumer.handler = evolve(
+        consumer.handler, deadline=4.0, kinds={"a": evolve(a, deadline=4.0), "b": b}
+    )
     hand = reclaiming(consumer, heartbeat=4.0)
     running = [of_kind(consumer, 1, "a"), of_kind(consumer, 2, "b")]
     consumer.jobs.held = {held.entry: held for held in running}
@@ -90,16 +107,24 @@ def test_a_deadline_of_each_kind() -> None:
     hand.now += 4.0
     hand.go()
     assert hand.aborted == running[:1]
-    assert [op[8] for op in settled(consumer)] == ["TimeoutError: the handler ran past its deadline of 4 s"]
+    assert [op[8] for op in settled(consumer)] == [
+        "TimeoutError: the handler ran past its deadline of 4 s"
+    ]
 
 
-# -- persistent jobs -----------------------------------------------------------------------------------------
+# -- persistent jobs -------------------------------------------------------------------------------
 
 
 def ended(
-    error: BaseException | None, result: Any = None, *, after: float = 1.0, attempt: int = 3, **options: Any
+    error: BaseException | None,
+    result: Any = None,
+    *,
+    after: float = 1.0,
+    attempt: int = 3,
+    **options: Any,
 ) -> Any:
-    """Return how a persistent job is settled after its handler ended so. The tuple is (operation, delay, spend)."""
+    """Return how a persistent job is settled after its handler ended so. The tuple is (operation,
+    delay, spend)."""
     consumer = special(PersistentConsumer, **options)
     held = make_held(consumer, attempt=attempt)
     consumer.jobs.held = {held.entry: held}
@@ -124,7 +149,12 @@ WAITS = Retry(wait=wait_incrementing(10, 5))
         (OSError(), None, {"after": 59.0}, ("retry", "+20000", "1")),
         (None, None, {"retry": Retry(wait=4, retry=retry_never)}, ("retry", "+4000", "0")),
         (OSError(), None, {"retry": Retry(wait=4, retry=retry_never)}, "dead_letter"),
-        (OSError(), None, {"retry": Retry(on={OSError: RetryLater(3)}), "after": 60.0}, ("retry", "+3000", "0")),
+        (
+            OSError(),
+            None,
+            {"retry": Retry(on={OSError: RetryLater(3)}), "after": 60.0},
+            ("retry", "+3000", "0"),
+        ),
         (None, RetryLater(3), {}, ("retry", "+3000", "0")),
         (RetryLater(3, spend=True), None, {"after": 60.0}, ("retry", "+3000", "1")),
         (None, Release(), {}, "release"),
@@ -136,15 +166,18 @@ WAITS = Retry(wait=wait_incrementing(10, 5))
         (None, DeadLetter("no"), {}, "dead_letter"),
     ],
 )
-def test_how_a_persistent_job_ends(error: Any, result: Any, options: dict[str, Any], expected: Any) -> None:
-    """A persistent job ends only by an explicit verdict. Otherwise it runs again. A long run resets the count of
-    failures.
+def test_how_a_persistent_job_ends(
+    error: Any, result: Any, options: dict[str, Any], expected: Any
+) -> None:
+    """A persistent job ends only by an explicit verdict. Otherwise it runs again. A long run resets
+    the count of failures.
     """
     assert ended(error, result, **{"retry": WAITS} | options) == expected
 
 
 def test_nothing_is_leased_ahead_of_a_slot() -> None:
-    """A persistent job that waits behind another would wait for ever, even if the first handlers returned quickly."""
+    """A persistent job that waits behind another would wait for ever, even if the first handlers
+    returned quickly."""
     consumer = special(PersistentConsumer, concurrency=2)
     hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 2
@@ -156,7 +189,8 @@ def test_nothing_is_leased_ahead_of_a_slot() -> None:
 
 
 def test_a_worker_that_stops_gives_them_up() -> None:
-    """Handlers are told to stop. Each job goes to the front when its handler has returned, and not earlier."""
+    """Handlers are told to stop. Each job goes to the front when its handler has returned, and not
+    earlier."""
     consumer = special(PersistentConsumer, concurrency=4)
     roles = Lifecycle(WORKER, [consumer])
     hand = Hand(fetch(consumer))
@@ -200,9 +234,14 @@ def holding(consumer: Any, now: float) -> HeldJob:
     return held
 
 
-@pytest.mark.parametrize(("heartbeat", "timeout", "patience"), [(2.0, 10.0, 8.0), (2.0, 4.0, 3.0), (0.5, 5.0, 4.5)])
-def test_who_hears_nothing_gives_up_before_others_take_over(heartbeat: float, timeout: float, patience: float) -> None:
-    """A worker that gets no answer stops its jobs before `timeout` has passed since its last heartbeat was sent."""
+@pytest.mark.parametrize(
+    ("heartbeat", "timeout", "patience"), [(2.0, 10.0, 8.0), (2.0, 4.0, 3.0), (0.5, 5.0, 4.5)]
+)
+def test_who_hears_nothing_gives_up_before_others_take_over(
+    heartbeat: float, timeout: float, patience: float
+) -> None:
+    """A worker that gets no answer stops its jobs before `timeout` has passed since its last
+    heartbeat was sent."""
     consumer = special(PersistentConsumer)
     hand = Hand(watch(consumer, WorkerSettings(heartbeat, timeout)))
     held = holding(consumer, hand.now)
@@ -240,7 +279,8 @@ def test_a_lease_that_could_not_be_renewed_is_given_up_in_time() -> None:
 
 
 def test_a_beat_counts_from_when_it_was_sent() -> None:
-    """The server may have received the heartbeat when it was sent. A slow heartbeat is followed by another at once."""
+    """The server may have received the heartbeat when it was sent. A slow heartbeat is followed by
+    another at once."""
     consumer = special(PersistentConsumer)
     hand = Hand(beat(Lifecycle(WORKER, [consumer])))
     hand.go()

@@ -1,4 +1,5 @@
-"""Fair queues, driven by hand. The tests are about the declaration, the look at new jobs, shares and log events."""
+"""Fair queues, driven by hand. The tests are about the declaration, the look at new jobs, shares
+and log events."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_nothing_is_leased_before_the_terms_are_declared() -> None:
 
 
 def of_tenants(consumer: Consumer, tenants: str, first: int = 1) -> list[HeldJob]:
-    """Return leased jobs with the first letter of their tenant, which is also their organisation's."""
+    """Return leased jobs with the first letter of their tenant, which is also their
+    organisation's."""
     jobs = [make_held(consumer, number) for number in range(first, first + len(tenants))]
     for held, tenant in zip(jobs, tenants, strict=True):
         headers = {"tenant": tenant, "org": tenant.lower(), "user": tenant}
@@ -68,8 +70,8 @@ def order_of(units: list[list[HeldJob]]) -> str:
 
 
 def test_values_take_turns_while_they_wait_for_a_handler() -> None:
-    """A job of a quiet value starts before jobs of a flood that were leased earlier. The flood's jobs keep their
-    order.
+    """A job of a quiet value starts before jobs of a flood that were leased earlier. The flood's
+    jobs keep their order.
     """
     consumer = make_consumer(fair="tenant")
     consumer.jobs.mean = 0.005
@@ -96,13 +98,17 @@ def test_values_take_turns_while_they_wait_for_a_handler() -> None:
     ],
 )
 def test_jobs_wait_in_the_order_of_their_leases(change: dict[str, Any], order: str) -> None:
-    """With one handler, without `fair`, or when every job starts at once, jobs keep the order of their leases."""
+    """With one handler, without `fair`, or when every job starts at once, jobs keep the order of
+    their leases."""
     mean = change.pop("mean", 0.005)
     consumer = make_consumer(**({"fair": "tenant"} | change))
     consumer.jobs.mean = mean
     for held in of_tenants(consumer, "fffq") + of_tenants(consumer, "xx", first=5):
         consumer.jobs.held[held.entry] = held
-    waiting, fresh = [[one] for one in of_tenants(consumer, "fff")], [[one] for one in of_tenants(consumer, "q")]
+    waiting, fresh = (
+        [[one] for one in of_tenants(consumer, "fff")],
+        [[one] for one in of_tenants(consumer, "q")],
+    )
     role = with_waiting(consumer, fresh)
     try:
         next(role)
@@ -117,7 +123,8 @@ def test_jobs_wait_in_the_order_of_their_leases(change: dict[str, Any], order: s
     [
         ("tenant", {}, "aaabbc", "abcaba"),
         ("tenant", {"a": 2.0}, "aaaabb", "aabaab"),
-        ("org/user", {}, "AAaaAb", "AbaAaA"),  # first of each organisation; in `a` the users take turns
+        # first of each organisation; in `a` the users take turns
+        ("org/user", {}, "AAaaAb", "AbaAaA"),
         ("org/user", {("a",): 3.0}, "AAaaAbb", "AabAaAb"),
     ],
 )
@@ -159,12 +166,16 @@ def test_a_worker_with_other_terms_obeys_says_so_once_and_asks_on() -> None:
         assert names(role.go()) == ["declare_terms"]
         assert isinstance(role.go([told("")]), Sleep)
     (text,) = role.said
-    assert text.startswith("terms_differ: queue 'q' has the terms none, and this worker declares `fair=tenant")
+    assert text.startswith(
+        "terms_differ: queue 'q' has the terms none, and this worker declares `fair=tenant"
+    )
     assert not consumer.may_idle()
     role.now += POLL_S
     role.go()
     role.go([told("fair=tenant limits= rates=")])
-    assert role.said[1:] == ["terms_changed: queue 'q' has the terms `fair=tenant limits= rates=` now"]
+    assert role.said[1:] == [
+        "terms_changed: queue 'q' has the terms `fair=tenant limits= rates=` now"
+    ]
 
 
 def test_a_worker_without_terms_is_led_to_those_of_the_queue() -> None:
@@ -200,7 +211,9 @@ def test_the_role_looks_on_while_jobs_are_unread_and_while_handlers_are_busy() -
 def test_only_queues_with_terms_have_the_role() -> None:
     plain, fair = make_consumer(), make_consumer(fair="tenant")
     worker = Lifecycle(WorkerSettings(), [plain, fair])
-    assert [(name, owner) for name, _, owner, _ in fair_roles(worker, [plain, fair], everywhere)] == [("line_up", fair)]
+    assert [
+        (name, owner) for name, _, owner, _ in fair_roles(worker, [plain, fair], everywhere)
+    ] == [("line_up", fair)]
     assert not lines_up(plain)
     assert list(line_up(plain)) == []
 
@@ -216,7 +229,8 @@ def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
     ("call", "most"), [(0.0, 2), (0.00051, 2 + 2), (0.00101, 2 + 4), (0.003, 2 + 10), (1.0, 2 + 10)]
 )
 def test_jobs_are_leased_ahead_for_the_time_of_two_calls(call: float, most: int) -> None:
-    """Jobs for two calls keep the handlers busy. A quiet value waits for these jobs only, and for at most 5 ms."""
+    """Jobs for two calls keep the handlers busy. A quiet value waits for these jobs only, and for
+    at most 5 ms."""
     consumer = make_consumer(concurrency=2, fair="tenant")
     consumer.jobs.mean = 0.001
     hand = Hand(fetch(consumer))
@@ -228,8 +242,11 @@ def test_jobs_are_leased_ahead_for_the_time_of_two_calls(call: float, most: int)
     assert consumer.room() == most
 
 
-def free_at_once(jobs: int = 4, took: float = 0.008, *, ends: int = 4, **options: Any) -> tuple[Hand, Consumer, Any]:
-    """Let some of four handlers end together which took so many seconds, after a call that leased *jobs* for them."""
+def free_at_once(
+    jobs: int = 4, took: float = 0.008, *, ends: int = 4, **options: Any
+) -> tuple[Hand, Consumer, Any]:
+    """Let some of four handlers end together which took so many seconds, after a call that leased
+    *jobs* for them."""
     consumer = make_consumer(**({"concurrency": 4, "fair": "tenant"} | options))
     hand = Hand(fetch(consumer))
     hand.go()
@@ -245,7 +262,8 @@ def free_at_once(jobs: int = 4, took: float = 0.008, *, ends: int = 4, **options
 
 
 def test_handlers_that_are_free_at_once_begin_one_after_another() -> None:
-    """Then each ends at its own moment, so that a job of a quiet value waits for one of them, and not for all."""
+    """Then each ends at its own moment, so that a job of a quiet value waits for one of them, and
+    not for all."""
     hand, consumer, effect = free_at_once()
     assert (names(effect), limit(effect)) == (["complete", "lease_fair"], 1)
     assert hand.go([[True] * 4, grant(consumer, 5)]) == Sleep(pytest.approx(0.002))
@@ -293,7 +311,9 @@ def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:
     consumer.leasing.fair.known = consumer.leasing.fair.logged = True  # type: ignore[union-attr]
     hand = Hand(fetch(consumer))
     hand.go()
-    hand.go([evolve(grant(consumer, *range(1, JOBS_WITHOUT_KEY)), structure="fair=org limits= rates=")])
+    hand.go(
+        [evolve(grant(consumer, *range(1, JOBS_WITHOUT_KEY)), structure="fair=org limits= rates=")]
+    )
     (changed,) = hand.said
     assert changed == "terms_changed: queue 'q' has the terms `fair=org limits= rates=` now"
     consumer.leasing.available = True
@@ -303,7 +323,7 @@ def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:
     assert "'org'" in hand.said[1]
 
 
-# -- without a worker ----------------------------------------------------------------------------------------
+# -- without a worker ------------------------------------------------------------------------------
 
 
 def answered(call: Any, *answers: Any) -> list[str]:
@@ -330,7 +350,14 @@ def test_a_lease_by_hand_declares_first_and_looks_at_all_new_jobs() -> None:
     held = leaser(Ops(Keys.of("q"), settings))
     assert isinstance(held, FairLeaser)
     call = held.lease(1, 0.0, None, False)
-    answers = [Reclaimed(0), told(TENANT, again=True), told(TENANT), Grant([], unread=True), True, False]
+    answers = [
+        Reclaimed(0),
+        told(TENANT, again=True),
+        told(TENANT),
+        Grant([], unread=True),
+        True,
+        False,
+    ]
     assert answered(call, *answers) == [
         "reclaim", "declare_terms", "declare_terms", "lease_fair", "line_up", "line_up",
     ]  # fmt: skip
@@ -351,7 +378,7 @@ def test_a_lease_by_hand_follows_the_terms_of_the_queue() -> None:
     ]  # fmt: skip
 
 
-# -- shares ----------------------------------------------------------------------------------------------------
+# -- shares ----------------------------------------------------------------------------------------
 
 
 def test_shares_of_shards_are_joined() -> None:
@@ -362,13 +389,18 @@ def test_shares_of_shards_are_joined() -> None:
     assert [share.name for share in joined(many)] == [f"{at}" for at in range(19, 9, -1)]
     late = [Share((f"{at}",), 0, 1, None, None, float(at), oldest=100.0 - at) for at in range(40)]
     busiest = [f"{at}" for at in range(39, 29, -1)]
-    assert [share.name for share in joined([*late, *late])] == [*busiest, *(f"{at}" for at in range(10))]
+    assert [share.name for share in joined([*late, *late])] == [
+        *busiest,
+        *(f"{at}" for at in range(10)),
+    ]
     assert joined([late[5], evolve(late[5], oldest=None)])[0].oldest == 95.0
 
 
 def test_the_steps_of_operators() -> None:
     ops = Ops(Keys.of("q"), QueueSettings(fair="tenant"))
-    settings = QueueSettings(fair="org/user", weights={("acme", "ada"): 2.5}, limits=[Limit(9), Limit(5, key="org")])
+    settings = QueueSettings(
+        fair="org/user", weights={("acme", "ada"): 2.5}, limits=[Limit(9), Limit(5, key="org")]
+    )
     call = redeclare([ops], settings)
     assert names(call.send(None)) == ["about"]
     known = {"rate": "(Rate(limit=5, per=1.0, key=None, burst=None, per_shard=False),)"}
@@ -378,7 +410,12 @@ def test_the_steps_of_operators() -> None:
     offered = json.loads(terms)
     assert offered.pop("words").keys() == {"fair", "weights", "limits", "rate"}
     limits = [["", 9], ["org", 5]]
-    assert offered == {"path": ["org", "user"], "keys": [], "limits": limits, "rates": [["", 200.0, 5]]}
+    assert offered == {
+        "path": ["org", "user"],
+        "keys": [],
+        "limits": limits,
+        "rates": [["", 200.0, 5]],
+    }
     assert (path, weight) == (b"4:acme3:ada", "2.5")
     assert effect.ops[0].decode([2, "", 1]).again
     assert names(call.send([told("", again=True)])) == ["declare_terms"]
@@ -425,7 +462,10 @@ def test_slots_of_shards_are_joined() -> None:
     """The jobs of one key are in one shard, so the number of places is taken from that shard."""
     a, b = SlotView("a", 2, waits=False), SlotView("b", 1, waits=True)
     one = [LimitView(KEY, 3, (a,)), LimitView("customer", 2, (a, b))]
-    other = [LimitView(KEY, 3, (b,)), LimitView("customer", 1, (b, SlotView("c", 2, waits=True)), more=True)]
+    other = [
+        LimitView(KEY, 3, (b,)),
+        LimitView("customer", 1, (b, SlotView("c", 2, waits=True)), more=True),
+    ]
     found = joined_slots([*one, *other])
     assert found == [
         LimitView(KEY, 3, (a, b)),

@@ -42,7 +42,12 @@ def queues(*names: str) -> list[QueueView]:
 
 def test_a_flow_of_what_its_stages_declare() -> None:
     """Stages that the server does not know are left out, and so is foreign text."""
-    declared = {"shop/a": {LEADS: "b gone +c <x>"}, "shop/b": {LEADS: "a"}, "shop/c": {LEADS: "-"}, "shop/d": {}}
+    declared = {
+        "shop/a": {LEADS: "b gone +c <x>"},
+        "shop/b": {LEADS: "a"},
+        "shop/c": {LEADS: "-"},
+        "shop/d": {},
+    }
     flow = flow_of("shop", queues("a", "b", "c", "d"), declared)
     assert [(one.name, one.next, one.children) for one in flow.stages] == [
         ("a", ("b",), ("c",)), ("d", (), ()), ("b", ("a",), ()), ("c", (), ()),
@@ -57,7 +62,8 @@ def test_a_flow_of_what_its_stages_declare() -> None:
 
 
 def test_the_way_of_a_run() -> None:
-    """A stage that an older version saw has no time. A redriven stage does not keep the time of its end."""
+    """A stage that an older version saw has no time. A redriven stage does not keep the time of its
+    end."""
     state = FlowState("r", "running", "c", results={"a": b"", "b": b""}, started_at=1.0)
     of = partial(RunView.of, parts=())
     assert of(state, 1.0, {"a": 3.0, "b": 7.0}).passed == {"a": 2.0, "b": 4.0}
@@ -71,16 +77,24 @@ def test_the_way_of_a_run() -> None:
 
 
 def test_the_nodes_of_a_run() -> None:
-    """The children of a stage are one node. It counts them by state and links to three, failed ones first."""
+    """The children of a stage are one node. It counts them by state and links to three, failed ones
+    first."""
     declared = {"shop/a": {LEADS: "b +c"}, "shop/b": {LEADS: "-"}, "shop/c": {LEADS: "-"}}
     flow = flow_of("shop", queues("a", "b", "c"), declared)
     parts = [ChildView(f"r/1/{n}", "completed", "c", 1.0, 2.5) for n in range(5)]
-    parts += [ChildView("r/1/5", "running", "c", 1.0, job="waiting"), ChildView("r/1/6", "running", "c", 1.0)]
+    parts += [
+        ChildView("r/1/5", "running", "c", 1.0, job="waiting"),
+        ChildView("r/1/6", "running", "c", 1.0),
+    ]
     parts += [ChildView("r/1/7", "failed", "c", 1.0, 2.0)]
     found = nodes(flow, RunView("r", "blocked", "a", since=1.0, now=4.0, parts=tuple(parts)))
     assert (found["a"].state, found["a"].took, found["b"]) == ("blocked", 3.0, Node())
     assert found["c"].lines == ["5 completed · 1 waiting", "1 going on · 1 failed"]
-    assert [(one.name, one.took(4.0)) for one in found["c"].children] == [("7", 1.0), ("5", 3.0), ("6", 3.0)]
+    assert [(one.name, one.took(4.0)) for one in found["c"].children] == [
+        ("7", 1.0),
+        ("5", 3.0),
+        ("6", 3.0),
+    ]
     graph = drawn(flow, found)
     assert [box.height for box in graph.boxes] == [62, 62, 67 + 3 * 24]
     assert graph.height >= max(box.y + box.height for box in graph.boxes)

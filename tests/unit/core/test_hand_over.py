@@ -21,8 +21,14 @@ from headrace.errors import NotDurable
 
 KNOWN = ShardMap(Ops(Keys.of("q"), QueueSettings(shards=2)))
 PARTS = KNOWN.ordered()
-TO = ["k0", next(f"k{n}" for n in range(99) if KNOWN.table.shard_of(f"k{n}") != KNOWN.table.shard_of("k0"))]
-INTENTS = [Intent(name_of(key, "q", f"n{place}"), ["", "", 2, "data", b"x"]) for place, key in enumerate(TO)]
+TO = [
+    "k0",
+    next(f"k{n}" for n in range(99) if KNOWN.table.shard_of(f"k{n}") != KNOWN.table.shard_of("k0")),
+]
+INTENTS = [
+    Intent(name_of(key, "q", f"n{place}"), ["", "", 2, "data", b"x"])
+    for place, key in enumerate(TO)
+]
 
 
 def target(place: int) -> tuple[str, int]:
@@ -63,7 +69,8 @@ class Run:
 
 
 def test_the_time_is_what_a_shard_told_before_the_page_was_read() -> None:
-    """Another call of this program may have asked the shard since then, and the page may be older than its answer."""
+    """Another call of this program may have asked the shard since then, and the page may be older
+    than its answer."""
     targets = Targets(since={target(0): 100, target(1): 200})
     run = Run(targets)
     run.answer(Pending(0, INTENTS, []))
@@ -104,7 +111,8 @@ def test_what_fails_is_left_alone_for_a_while_and_others_go_on() -> None:
 
 
 def test_the_shards_of_a_silent_node_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of a silent node are not asked, and no jobs are read for them. The jobs of the other shards go on."""
+    """Shards of a silent node are not asked, and no jobs are read for them. The jobs of the other
+    shards go on."""
     silent = KNOWN.at(target(1)[1])
     monkeypatch.setattr(KNOWN, "sound", lambda keys: keys != silent.keys)
     outbox = KNOWN.at(target(0)[1])
@@ -160,13 +168,16 @@ def test_what_was_not_closed_is_not_over() -> None:
 
 
 def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
-    """A worker does not rest while an outbox has intents. Outboxes where all workers rest are looked into now and
-    then.
+    """A worker does not rest while an outbox has intents. Outboxes where all workers rest are
+    looked into now and then.
     """
     shared = ShardSlots(map=KNOWN, make=lambda _: pytest.fail("no shard is new"))
     leasing = SimpleNamespace(shard_gone=False)
     some = [
-        SimpleNamespace(shared=shared, ops=ops, leasing=leasing, idle=SimpleNamespace(all_idle=False)) for ops in PARTS
+        SimpleNamespace(
+            shared=shared, ops=ops, leasing=leasing, idle=SimpleNamespace(all_idle=False)
+        )
+        for ops in PARTS
     ]
     worker: Any = SimpleNamespace(phase=Phase.RUNNING, settings=SimpleNamespace(heartbeat=2.0))
     role, now, looked = hand(worker, some), 100.0, list[int]()  # type: ignore[arg-type]

@@ -40,7 +40,9 @@ class Text(str):
     """A str whose methods raise."""
 
     __slots__ = ()
-    __getitem__ = __len__ = __format__ = __str__ = __repr__ = encode = __bool__ = __hash__ = __eq__ = _raises
+    __getitem__ = __len__ = __format__ = __str__ = __repr__ = encode = __bool__ = __hash__ = (
+        __eq__
+    ) = _raises
 
 
 class Zone(tzinfo):
@@ -67,7 +69,9 @@ class Lying:
     """An object that raises whatever it is asked."""
 
     __class__ = property(_raises)  # type: ignore[assignment]
-    __bool__ = __str__ = __repr__ = __len__ = __iter__ = __eq__ = __hash__ = __float__ = __bytes__ = _raises
+    __bool__ = __str__ = __repr__ = __len__ = __iter__ = __eq__ = __hash__ = __float__ = (
+        __bytes__
+    ) = _raises
 
 
 class Mean(Exception):
@@ -124,7 +128,8 @@ def made(kind: Any, **values: Any) -> Any:
 
 
 class Picks:
-    """Choices that hypothesis makes by number, because some of the values can't be printed or compared."""
+    """Choices that hypothesis makes by number, because some of the values can't be printed or
+    compared."""
 
     def __init__(self, numbers: list[int]) -> None:
         self.numbers = numbers
@@ -170,7 +175,12 @@ class Picks:
     def failures(self) -> Any:
         """Return a batch handler's failures by job."""
         either = lambda: self.of(self.junk, self.error)  # noqa: E731
-        return self.of(self.junk, Failures, lambda: {"1-0": either()}, lambda: {"1-0": either(), "2-0": either()})
+        return self.of(
+            self.junk,
+            Failures,
+            lambda: {"1-0": either()},
+            lambda: {"1-0": either(), "2-0": either()},
+        )
 
     def result(self) -> Any:
         """Anything that can be returned."""
@@ -197,7 +207,11 @@ def consumers(attempt: int) -> Iterator[tuple[Consumer, list[HeldJob]]]:
     """Return a consumer of each kind, with the function that its handler runs."""
     for kind in (Consumer, KindConsumer, PersistentConsumer, FlowConsumer, "batch", "loose", "on"):
         options: dict[str, Any] = {"batch": True, "max_size": 2} if kind == "batch" else {}
-        retry = Retry(on={ValueError: lambda error: error, Mean: lambda _: Lying()}) if kind == "on" else None
+        retry = (
+            Retry(on={ValueError: lambda error: error, Mean: lambda _: Lying()})
+            if kind == "on"
+            else None
+        )
         plain = make_consumer(retry=retry, **options)
         ops = evolve(plain.ops, codec=Loose()) if kind == "loose" else plain.ops
         handler = plain.handler
@@ -208,7 +222,9 @@ def consumers(attempt: int) -> Iterator[tuple[Consumer, list[HeldJob]]]:
             flow = FlowOps("f", "headrace", settings=QueueSettings(dead_limit=10, result_ttl=60))
             flow.declare("s", (), (), {"queue_settings": QueueSettings()})
             ops, more = Ops(Keys.of("f/s"), QueueSettings()), {"flow": flow}
-        made = (kind if isinstance(kind, type) else Consumer)(ops, handler, "w", plain.default_wait, **more)
+        made = (kind if isinstance(kind, type) else Consumer)(
+            ops, handler, "w", plain.default_wait, **more
+        )
         unit = [make_held(made, n, attempt=attempt) for n in ((1, 2) if kind == "batch" else (1,))]
         for held in unit:
             if kind is FlowConsumer:
@@ -217,7 +233,12 @@ def consumers(attempt: int) -> Iterator[tuple[Consumer, list[HeldJob]]]:
         yield made, unit
 
 
-@given(st.lists(st.integers(0, 1 << 30), max_size=12), st.booleans(), st.booleans(), st.integers(1, 100))
+@given(
+    st.lists(st.integers(0, 1 << 30), max_size=12),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 100),
+)
 def test_whatever_a_handler_raises_or_returns_settles_its_jobs(
     numbers: list[int], raises: bool, stopping: bool, attempt: int
 ) -> None:
@@ -247,7 +268,9 @@ def test_whatever_is_raised_has_words(numbers: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 1 << 30), max_size=12), st.booleans(), st.booleans())
-def test_only_what_is_the_user_s_is_raised_while_one_judges(numbers: list[int], raises: bool, batch: bool) -> None:
+def test_only_what_is_the_user_s_is_raised_while_one_judges(
+    numbers: list[int], raises: bool, batch: bool
+) -> None:
     """An AttributeError of headrace, for example, is never raised."""
     picks, consumer = Picks(numbers), make_consumer()
     error, result = (picks.error(), None) if raises else (None, picks.result())
@@ -257,23 +280,34 @@ def test_only_what_is_the_user_s_is_raised_while_one_judges(numbers: list[int], 
             judge(Retry(), make_held(consumer), told, 1.0, consumer.default_wait)
 
 
-# -- entries and messages of anybody -------------------------------------------------------------------------
+# -- entries and messages of anybody ---------------------------------------------------------------
 
 VALUES = st.one_of(
     st.binary(max_size=20),
-    st.sampled_from([b"", b"0", b"-1", b"9" * 400, b"1e9", b"\xff", b"nan", b"k", b"headrace:{f}:run:1-0"]),
+    st.sampled_from(
+        [b"", b"0", b"-1", b"9" * 400, b"1e9", b"\xff", b"nan", b"k", b"headrace:{f}:run:1-0"]
+    ),
 )
-NAMES = st.sampled_from([b"data", b"id", b"attempt", b"enq", b"reason", b"kind", b"traceparent", b"headrace-flow"])
+NAMES = st.sampled_from(
+    [b"data", b"id", b"attempt", b"enq", b"reason", b"kind", b"traceparent", b"headrace-flow"]
+)
 FIELDS = st.lists(st.tuples(st.one_of(NAMES, VALUES), VALUES), max_size=6).map(
     lambda pairs: [value for pair in pairs for value in pair]
 )
-MESSAGES = st.one_of(st.binary(max_size=30), st.sampled_from([b"*", b"1-0", b"1-0 2-0 late", b"\xff", b" "]))
+MESSAGES = st.one_of(
+    st.binary(max_size=30), st.sampled_from([b"*", b"1-0", b"1-0 2-0 late", b"\xff", b" "])
+)
 
 
-def run(consumer: Consumer, rows: list[Any], fresh: list[Any], messages: list[bytes], picks: Picks) -> list[str]:
-    """Lease these entries once, run handlers, and take these messages. Return the entries that were settled or lost."""
+def run(
+    consumer: Consumer, rows: list[Any], fresh: list[Any], messages: list[bytes], picks: Picks
+) -> list[str]:
+    """Lease these entries once, run handlers, and take these messages. Return the entries that were
+    settled or lost."""
     ended: list[str] = []
-    consumer.note = lambda event, held, *_: ended.append(held.entry) if event == "lease_lost" and held else None
+    consumer.note = lambda event, held, *_: (
+        ended.append(held.entry) if event == "lease_lost" and held else None
+    )
     grants = [[1, -1, rows, fresh, 0, 1000]]
 
     def answer(op: Any) -> Any:
@@ -292,14 +326,18 @@ def run(consumer: Consumer, rows: list[Any], fresh: list[Any], messages: list[by
     def drive(hand: Hand) -> None:
         effect = hand.go()
         while isinstance(effect, Send):
-            ended.extend(claim.entry for settling in consumer.jobs.under_way for claim in settling.claims)
+            ended.extend(
+                claim.entry for settling in consumer.jobs.under_way for claim in settling.claims
+            )
             effect = hand.go([answer(op) for op in effect.ops])
 
     hand = Hand(fetch(consumer))
     drive(hand)
     drive(Hand(_hear(consumer, messages)))
     while hand.backlog:
-        error, result = picks.of(lambda: (None, None), lambda: (picks.error(), None), lambda: (None, picks.result()))
+        error, result = picks.of(
+            lambda: (None, None), lambda: (picks.error(), None), lambda: (None, picks.result())
+        )
         hand.run(consumer, 0.1, error, result)
     hand.now += 100.0
     drive(hand)
@@ -318,13 +356,20 @@ def _hear(consumer: Consumer, messages: list[bytes]) -> Role:
     st.lists(st.integers(0, 1 << 30), max_size=20),
 )
 def test_whatever_entries_and_messages_say_each_job_is_held_lost_or_settled(
-    rows: list[tuple[list[bytes], int, int]], fresh: list[bytes], messages: list[bytes], numbers: list[int]
+    rows: list[tuple[list[bytes], int, int]],
+    fresh: list[bytes],
+    messages: list[bytes],
+    numbers: list[int],
 ) -> None:
     """Each job is held, lost or settled once."""
     entries = [f"{n}-0" for n in range(1, len(rows) + len(fresh) + 1)]
     taken = [[entry.encode(), *row] for entry, row in zip(entries, rows, strict=False)]
     names = entries[len(rows) :]
-    pairs = [value for entry, payload in zip(names, fresh, strict=True) for value in (entry.encode(), payload)]
+    pairs = [
+        value
+        for entry, payload in zip(names, fresh, strict=True)
+        for value in (entry.encode(), payload)
+    ]
     for consumer, _ in consumers(1):
         consumer.jobs.held.clear()
         consumer.registration.registered = consumer.registration.declared = True

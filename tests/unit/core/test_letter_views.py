@@ -30,7 +30,8 @@ def as_it_is(_: Codec[Any], state: JobState[Any]) -> JobState[Any]:
 
 @define(eq=False)
 class Server:
-    """Queues with the times of their dead letters, an inspector, and the names of the queues whose letters it read."""
+    """Queues with the times of their dead letters, an inspector, and the names of the queues whose
+    letters it read."""
 
     letters: dict[str, list[float]] = field(factory=lambda: {name: [1.0, 2.0] for name in NAMES})
     now: float = 1000.0
@@ -42,7 +43,8 @@ class Server:
         return [self.look() for _ in range(number)]
 
     def look(self, names: list[str] | None = None) -> DeadPage:
-        """Read all queues and their letters, as a page does. With *names*, read only the letters of these queues."""
+        """Read all queues and their letters, as a page does. With *names*, read only the letters of
+        these queues."""
         self.now += FRESH_S
         self.read = []
         if names is None:
@@ -83,7 +85,10 @@ class Server:
         self.read.append(name)
         end = int(str(cursor) or len(letters))
         start = max(0, end - int(str(limit)))
-        found = [JobState(Job(f"{at}", b"", name), "dead", since=at, reason="why") for at in letters[start:end]]
+        found = [
+            JobState(Job(f"{at}", b"", name), "dead", since=at, reason="why")
+            for at in letters[start:end]
+        ]
         return found[::-1], str(start or ""), self.now, self.size * len(found)
 
 
@@ -102,7 +107,9 @@ def test_letters_are_read_again_where_their_number_has_changed(server: Server) -
     del server.letters["q11"]
     page = server.look()
     assert page.all == page.seen == 20
-    assert dict(page.groups[0].queues) == {name: len(letters) for name, letters in server.letters.items() if letters}
+    assert dict(page.groups[0].queues) == {
+        name: len(letters) for name, letters in server.letters.items() if letters
+    }
     assert page.groups[0].last == 3.0
     assert {"q07", "q09", "q10"} < set(server.read)
     assert len(server.read) == 3 + OLDEST
@@ -152,7 +159,8 @@ def test_an_action_has_all_read_again(server: Server) -> None:
 
 
 def test_a_flood_leaves_room_for_the_others() -> None:
-    """Each queue has its share of the page. The flood fills the rest, whichever queues are read again."""
+    """Each queue has its share of the page. The flood fills the rest, whichever queues are read
+    again."""
     server = Server()
     flood = [100.0 + at for at in range(LOOKED_AT_MOST * 2)]
     server.letters["q00"] = list(flood)

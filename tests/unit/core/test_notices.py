@@ -23,7 +23,10 @@ def said(*messages: str, state: str = "on") -> Received:
 
 def test_a_message_is_of_many_jobs() -> None:
     found = list(events("q", CHANNEL, b'{"at": 1500, "ids": ["a", "\xff"], "worker": "w"}'))
-    assert found == [Event("completed", "q", "a", 1.5, "w"), Event("completed", "q", "\\xff", 1.5, "w")]
+    assert found == [
+        Event("completed", "q", "a", 1.5, "w"),
+        Event("completed", "q", "\\xff", 1.5, "w"),
+    ]
 
 
 def test_those_are_woken_whom_it_concerns() -> None:
@@ -85,7 +88,9 @@ def test_nobody_is_kept() -> None:
 
 def test_jobs_without_an_id_are_named_by_their_shard() -> None:
     message = b'{"at": 1, "ids": ["1-0", "a"]}'
-    of_shard, plain = (events("q", channel, message) for channel in (CHANNEL.replace("{q}", "{q~12.3}"), CHANNEL))
+    of_shard, plain = (
+        events("q", channel, message) for channel in (CHANNEL.replace("{q}", "{q~12.3}"), CHANNEL)
+    )
     assert [event.id for event in of_shard] == ["1-0@12", "a"]
     assert [event.id for event in plain] == ["1-0", "a"]
 

@@ -1,4 +1,5 @@
-"""Scripts that answer a part of a call, at a limit of time or at about 1 MiB of jobs. The caller asks for the rest."""
+"""Scripts that answer a part of a call, at a limit of time or at about 1 MiB of jobs. The caller
+asks for the rest."""
 
 from __future__ import annotations
 
@@ -32,8 +33,12 @@ def flow_consumer(*sizes: int) -> FlowConsumer:
     consumer = FlowConsumer(ops, handler, "w", wait_fixed(7), flow=flow)
     consumer.registration.registered, consumer.phase = True, Phase.DRAINING
     for number, size in enumerate(sizes):
-        held = HeldJob(Job(f"r{number}", b"x", "shop/a"), consumer.name, f"{number}-0", 1, 1, size=size)
-        step = Advance(flow.run(f"r{number}"), ["move", f"r{number}", "a", f"{number}-0", 1, 0, "", "", "", 0])
+        held = HeldJob(
+            Job(f"r{number}", b"x", "shop/a"), consumer.name, f"{number}-0", 1, 1, size=size
+        )
+        step = Advance(
+            flow.run(f"r{number}"), ["move", f"r{number}", "a", f"{number}-0", 1, 0, "", "", "", 0]
+        )
         consumer.jobs.done.append(Settlement("step", held, step=step))
     return consumer
 
@@ -56,7 +61,9 @@ def test_steps_that_a_script_had_no_room_for_are_taken_in_the_next() -> None:
 
 
 def test_steps_of_large_jobs_go_apart() -> None:
-    hand = Hand(fetch(flow_consumer(10, BYTES_PER_SCRIPT, 10, BYTES_PER_SCRIPT // 2, BYTES_PER_SCRIPT // 2)))
+    hand = Hand(
+        fetch(flow_consumer(10, BYTES_PER_SCRIPT, 10, BYTES_PER_SCRIPT // 2, BYTES_PER_SCRIPT // 2))
+    )
     assert runs(hand.go()) == [["r0"], ["r1"], ["r2", "r3"], ["r4"]]
 
 
@@ -66,11 +73,14 @@ def test_steps_of_large_jobs_go_apart() -> None:
     ids=["result", "both", "child"],
 )
 def test_a_step_whose_result_the_server_refuses_goes_without(result: bytes, child: bytes) -> None:
-    """The handler does not run again. Children that are too large make the step fail, because the flow needs them."""
+    """The handler does not run again. Children that are too large make the step fail, because the
+    flow needs them."""
     consumer = flow_consumer(10)
     consumer.phase = Phase.RUNNING
     settlement = consumer.jobs.done.pop()
-    step = evolve(settlement.step, args=[*settlement.step.args[:5], 1, result, "", "fail", 1, child])
+    step = evolve(
+        settlement.step, args=[*settlement.step.args[:5], 1, result, "", "fail", 1, child]
+    )
     consumer.jobs.done.append(evolve(settlement, step=step))
     hand, notes = Hand(fetch(consumer)), noted(consumer)
     hand.go()
@@ -91,7 +101,11 @@ def test_schedules_are_read_page_by_page_and_what_is_left_of_their_ticks_is_due_
         "2000 s": DueSchedules(2001, 5.0, [("t", 2000, "every 500", "once")]),
     }
     for answers, wait in (({"s": 1, "t": 0}, 0.499), ({"s": 2, "t": 1}, 0.0)):
-        stage = Stage(lambda op, answers=answers: pages[op.args[1]] if op.name == "schedules" else answers[op.args[0]])
+        stage = Stage(
+            lambda op, answers=answers: (
+                pages[op.args[1]] if op.name == "schedules" else answers[op.args[0]]
+            )
+        )
         assert stage.play(schedules.run_due_schedules(OPS)).wait == wait
         assert stage.names == ["schedules", "schedules", "tick", "tick"]
     stage = Stage(lambda op: pages[op.args[1]])

@@ -64,7 +64,9 @@ def make_consumer(
     **batch: Any,
 ) -> Consumer:
     settings = QueueSettings(lease=lease, fair=fair, limits=limits)
-    handler = HandlerSettings("q", print, concurrency, retry or Retry(), deadline, settings, BytesCodec(), **batch)
+    handler = HandlerSettings(
+        "q", print, concurrency, retry or Retry(), deadline, settings, BytesCodec(), **batch
+    )
     consumer = Consumer(Ops(Keys.of("q", "headrace"), settings), handler, "w", wait_fixed(7))
     consumer.registration.registered = consumer.registration.declared = True
     if consumer.leasing.fair is not None:
@@ -74,7 +76,9 @@ def make_consumer(
 
 def make_held(consumer: Consumer, number: int = 1, attempt: int = 1, since: float = 0.0) -> HeldJob:
     entry = f"{number}-0"
-    return HeldJob(Job(entry, b"x", "q", attempt=attempt), consumer.name, entry, attempt, attempt, since=since)
+    return HeldJob(
+        Job(entry, b"x", "q", attempt=attempt), consumer.name, entry, attempt, attempt, since=since
+    )
 
 
 def noted(consumer: Consumer) -> list[tuple[str, str | None, BaseException | None]]:
@@ -85,8 +89,8 @@ def noted(consumer: Consumer) -> list[tuple[str, str | None, BaseException | Non
 
 
 class Hand:
-    """An engine without a server. It performs local effects, and returns each `Send`, `Block` and `Sleep` to the
-    test.
+    """An engine without a server. It performs local effects, and returns each `Send`, `Block` and
+    `Sleep` to the test.
     """
 
     def __init__(self, role: Role) -> None:
@@ -133,7 +137,11 @@ class Hand:
         return effect if not isinstance(effect, Now) else self.go(self.now)
 
     def run(
-        self, consumer: Consumer, after: float = 0.0, error: BaseException | None = None, result: Any = None
+        self,
+        consumer: Consumer,
+        after: float = 0.0,
+        error: BaseException | None = None,
+        result: Any = None,
     ) -> list[Job]:
         """Run the handler on the unit that has waited longest."""
         unit = self.backlog.pop(0)
@@ -168,14 +176,18 @@ def settled(consumer: Consumer) -> list[tuple[str, ...]]:
     ("first", "second", "kept"),
     [
         ((1.0, 1), (2.0, 2), 1),
-        ((1.0, 1001), (2.0, 1), 1),  # somebody destroyed the group, and began anew with the first entry
+        # somebody destroyed the group, and began anew with the first entry
+        ((1.0, 1001), (2.0, 1), 1),
         ((2.0, 2), (1.0, 1), 0),  # the answers came in the other order
         ((1.0, 2), (1.0, 1), 0),
         ((1.0, 1), (1.0, 2), 1),
     ],
 )
-def test_the_last_delivery_of_a_job_is_held(first: tuple[float, int], second: tuple[float, int], kept: int) -> None:
-    """The worker drops earlier deliveries. A job whose last delivery it drops would wait for the end of its lease."""
+def test_the_last_delivery_of_a_job_is_held(
+    first: tuple[float, int], second: tuple[float, int], kept: int
+) -> None:
+    """The worker drops earlier deliveries. A job whose last delivery it drops would wait for the
+    end of its lease."""
     consumer = make_consumer()
     deliveries = [make_held(consumer) for _ in range(2)]
     for held, (held.leased_at, held.token) in zip(deliveries, (first, second), strict=True):
@@ -211,7 +223,11 @@ def test_a_job_whose_result_the_server_refuses_completes_without() -> None:
     assert [op[0] for op in again] == ["complete", "complete", "lease"]
     assert " ".join(again[1][:8]) == "complete  2 0 1 0 1-0 2-0"  # and the result of the second
     assert notes == [("result_dropped", "1-0", error)]
-    assert (len(consumer.jobs.under_way), consumer.leasing.asking, consumer.leasing.available) == (1, asked, True)
+    assert (len(consumer.jobs.under_way), consumer.leasing.asking, consumer.leasing.available) == (
+        1,
+        asked,
+        True,
+    )
 
 
 def test_a_refusal_that_no_result_explains_ends_the_role() -> None:
@@ -222,7 +238,7 @@ def test_a_refusal_that_no_result_explains_ends_the_role() -> None:
         hand.thrown(TooLarge("lease"))
 
 
-# -- fetch -----------------------------------------------------------------------------------------------
+# -- fetch -----------------------------------------------------------------------------------------
 
 
 def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
@@ -234,8 +250,8 @@ def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
 
 
 def test_what_a_limit_cut_short_goes_on_with_the_next_token() -> None:
-    """The wait counts from the time of the call, with or without a running handler. `wait` reads no new job
-    meanwhile.
+    """The wait counts from the time of the call, with or without a running handler. `wait` reads no
+    new job meanwhile.
     """
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
@@ -259,7 +275,8 @@ def test_settles_and_leases_in_one_round_trip() -> None:
     consumer = make_consumer()
     hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 2
-    assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)  # both slots are taken: nothing is leased
+    # both slots are taken: nothing is leased
+    assert isinstance(hand.go([grant(consumer, 1, 2)]), Sleep)
     assert [unit[0].entry for unit in hand.backlog] == ["1-0", "2-0"]
     hand.run(consumer, after=1.0)
     effect = hand.go()
@@ -278,8 +295,8 @@ def test_nothing_is_leased_before_the_worker_is_registered() -> None:
 
 @pytest.mark.parametrize(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
 def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None:
-    """Two lease calls may be answered in either order. A consumer with one slot promises order, so it makes only
-    one.
+    """Two lease calls may be answered in either order. A consumer with one slot promises order, so
+    it makes only one.
     """
     took = START_WITHIN_S / 10
     consumer = make_consumer(concurrency=concurrency)
@@ -296,7 +313,8 @@ def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None
 
 
 def test_an_empty_queue_is_left_to_listen() -> None:
-    """A reply with fewer jobs than asked means an empty queue. The next lease call waits for the server's message."""
+    """A reply with fewer jobs than asked means an empty queue. The next lease call waits for the
+    server's message."""
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     assert isinstance(waiting.go(), Sleep)  # while there may be jobs, nobody blocks
@@ -313,8 +331,8 @@ def test_an_empty_queue_is_left_to_listen() -> None:
 
 
 def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> None:
-    """The waiting role leases the job itself before it wakes another role. It leaves room for the jobs that `fetch`
-    leases.
+    """The waiting role leases the job itself before it wakes another role. It leaves room for the
+    jobs that `fetch` leases.
     """
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
@@ -322,18 +340,27 @@ def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> No
     fetching.go([Grant([])])
     piggybacked = waiting.go()
     assert isinstance(piggybacked, BlockThen)
-    assert [(op.args[1], op.args[-3]) for op in (piggybacked.op, piggybacked.again)] == [(5, 2), (1, 2)]
+    assert [(op.args[1], op.args[-3]) for op in (piggybacked.op, piggybacked.again)] == [
+        (5, 2),
+        (1, 2),
+    ]
     assert (consumer.leasing.piggybacked, consumer.room()) == (5, 5)
     assert isinstance(waiting.go((True, grant(consumer, 1, 2))), BlockThen)
     assert [unit[0].entry for unit in waiting.backlog] == ["1-0", "2-0"]
     assert (list(consumer.jobs.held), waiting.pokes) == (["1-0", "2-0"], [])
-    assert isinstance(waiting.go((True, grant(consumer, *range(3, 7)))), Sleep)  # as many as it asked for
-    assert (consumer.leasing.piggybacked, consumer.leasing.available, waiting.pokes) == (0, True, [False])
+    # as many as it asked for
+    assert isinstance(waiting.go((True, grant(consumer, *range(3, 7)))), Sleep)
+    assert (consumer.leasing.piggybacked, consumer.leasing.available, waiting.pokes) == (
+        0,
+        True,
+        [False],
+    )
     assert limit(fetching.go()) == 4
 
 
 def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
-    """The jobs are released at once, because no later reply may wake the role that releases them."""
+    """The jobs are released at once, because no later reply may wake the role that releases
+    them."""
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -363,7 +390,8 @@ def test_a_quiet_worker_leases_nothing_behind_a_blocked_read() -> None:
 
 
 def test_what_comes_behind_a_blocked_read_and_waits_for_something_slow_goes_back() -> None:
-    """`fetch` slept because it had nothing to do. It wakes up for jobs that were leased ahead of a slot."""
+    """`fetch` slept because it had nothing to do. It wakes up for jobs that were leased ahead of a
+    slot."""
     consumer = make_consumer(concurrency=1)
     consumer.jobs.mean = START_WITHIN_S / 9
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
@@ -391,7 +419,11 @@ def test_a_reply_behind_a_blocked_read_that_is_not_known() -> None:
     fetching.go([Grant([])])
     waiting.go()
     assert isinstance(waiting.go((True, None)), Sleep)
-    assert (consumer.leasing.piggybacked, consumer.leasing.available, waiting.pokes) == (0, True, [False])
+    assert (consumer.leasing.piggybacked, consumer.leasing.available, waiting.pokes) == (
+        0,
+        True,
+        [False],
+    )
     assert names(fetching.go()) == ["lease"]
 
 
@@ -420,15 +452,19 @@ def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> Non
         ({"concurrency": 2, "batch": True, "max_size": 10}, None, 0),
     ],
 )
-def test_who_leases_behind_a_blocked_read(options: dict[str, Any], due: float | None, limit: int) -> None:
-    """With one slot, only one lease call may wait for a delayed job. Jobs of batches are leased elsewhere."""
+def test_who_leases_behind_a_blocked_read(
+    options: dict[str, Any], due: float | None, limit: int
+) -> None:
+    """With one slot, only one lease call may wait for a delayed job. Jobs of batches are leased
+    elsewhere."""
     consumer = make_consumer(**options)
     consumer.timers.due_at = due
     assert consumer.piggyback_limit() == limit
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
-    """A server may end a blocked read 0.1 s late. A job that is far away causes no call before its time."""
+    """A server may end a blocked read 0.1 s late. A job that is far away causes no call before its
+    time."""
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -465,7 +501,9 @@ def test_a_worker_declares_its_queue_once() -> None:
     assert names(hand.go()) == ["declare"]
     assert names(hand.go([Declaration(2, {"rate": "(Rate(5),)"})])) == ["reclaim"]
     (said,) = hand.said
-    assert said.startswith("declaration_differs: queue 'q': rate is None here, and (Rate(5),) as others declare it")
+    assert said.startswith(
+        "declaration_differs: queue 'q': rate is None here, and (Rate(5),) as others declare it"
+    )
     assert isinstance(hand.go([NOTHING]), Sleep)
     assert names(hand.go()) == ["reclaim"]
 
@@ -474,7 +512,10 @@ def test_a_worker_declares_its_queue_before_it_leases() -> None:
     """Otherwise its first job might end before the history that it declares."""
     consumer = make_consumer()
     consumer.registration.registered = consumer.registration.declared = False
-    beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
+    beating, fetching = (
+        Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))),
+        Hand(fetch(consumer)),
+    )
     beating.go()
     assert isinstance(fetching.go(), Sleep)
     assert names(beating.go([True])) == ["declare"]
@@ -514,7 +555,9 @@ def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
     hand = Hand(tick(consumer))
     hand.go()
     rows = [("a", 1000, "every 1000", "once"), ("b", 1000, "every no", "once")]
-    assert sent(hand.go([DueSchedules(1200, 5.0, rows)])) == [("tick", "a", "every 1000", "1000", "2000", "1000")]
+    assert sent(hand.go([DueSchedules(1200, 5.0, rows)])) == [
+        ("tick", "a", "every 1000", "1000", "2000", "1000")
+    ]
     assert round(hand.go([[True]]).seconds, 6) == 0.8
     assert len(hand.said) == 1
     assert "schedule 'b' of queue 'q'" in hand.said[0]
@@ -551,7 +594,8 @@ def test_the_mean_follows_the_handler() -> None:
 
 
 def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
-    """Two hanging handlers hold no other job. Jobs that were leased ahead are released without a spent attempt."""
+    """Two hanging handlers hold no other job. Jobs that were leased ahead are released without a
+    spent attempt."""
     consumer = make_consumer(concurrency=1)
     consumer.jobs.mean = START_WITHIN_S / 3
     hand = Hand(fetch(consumer))
@@ -574,8 +618,8 @@ def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
 
 
 def test_what_goes_back_while_nothing_runs_is_leased_again() -> None:
-    """On a busy machine no thread started for a second. No handler's end will wake the role, so it leases again
-    itself.
+    """On a busy machine no thread started for a second. No handler's end will wake the role, so it
+    leases again itself.
     """
     consumer = make_consumer(concurrency=2)
     hand = Hand(fetch(consumer))
@@ -621,8 +665,8 @@ def test_a_slot_that_becomes_free_as_others_are_given_back() -> None:
 
 
 def test_settlements_are_grouped_and_bounded() -> None:
-    """There is one call for each kind and bounded number of jobs. A new name settles the jobs that the old name
-    leased.
+    """There is one call for each kind and bounded number of jobs. A new name settles the jobs that
+    the old name leased.
     """
     consumer = make_consumer(concurrency=3000)
     old = consumer.name
@@ -647,7 +691,8 @@ def test_settlements_are_grouped_and_bounded() -> None:
 
 
 def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
-    """The server sends no message for a delayed job. The worker that asked for the delay looks again when it is due."""
+    """The server sends no message for a delayed job. The worker that asked for the delay looks
+    again when it is due."""
     consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
@@ -663,7 +708,8 @@ def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
 
 
 def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn() -> None:
-    """The next free slot belongs to another consumer, which wakes the consumers that wait for one."""
+    """The next free slot belongs to another consumer, which wakes the consumers that wait for
+    one."""
     busy, consumer = (make_consumer(concurrency=1) for _ in range(2))
     shared = busy.shared = consumer.shared = SharedSlots([busy, consumer])
     hand = Hand(fetch(consumer))
@@ -704,7 +750,8 @@ def test_a_shard_that_was_left_keeps_no_other_waiting() -> None:
 
 
 def test_shards_with_a_backlog_take_few_round_trips_and_little_memory() -> None:
-    """The shards together lease like a plain queue, four calls for 1,000 jobs. The next lease call settles the jobs."""
+    """The shards together lease like a plain queue, four calls for 1,000 jobs. The next lease call
+    settles the jobs."""
     consumers = [make_consumer(concurrency=1000) for _ in range(12)]
     shared = SharedSlots(consumers)
     hands: dict[int, Hand] = {}
@@ -751,7 +798,8 @@ def test_shards_with_a_backlog_take_few_round_trips_and_little_memory() -> None:
 
 
 def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
-    """Most roles of many shards sleep after hundreds of jobs, so a kept job would stay in memory."""
+    """Most roles of many shards sleep after hundreds of jobs, so a kept job would stay in
+    memory."""
     consumer = make_consumer(concurrency=3)
     hand = Hand(fetch(consumer))
     hand.go()
@@ -765,18 +813,29 @@ def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
 
 
 def test_what_a_consumer_s_end_of_a_job_wakes() -> None:
-    """While jobs are left to lease, the blocked role sleeps on. Without schedules, the role of schedules sleeps on."""
+    """While jobs are left to lease, the blocked role sleeps on. Without schedules, the role of
+    schedules sleeps on."""
     consumer = make_consumer()
-    assert set(WAKE_IF) - {"line_up"} <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
+    assert set(WAKE_IF) - {"line_up"} <= {
+        name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))
+    }
     assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {
         "wait": False,
         "tick": False,
         "line_up": False,
     }
     consumer.leasing.available, consumer.timers.tick_at = False, 0.0
-    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True, "line_up": False}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {
+        "wait": True,
+        "tick": True,
+        "line_up": False,
+    }
     consumer.leasing.available, consumer.timers.tick_at, consumer.phase = True, None, Phase.DRAINING
-    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True, "line_up": False}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {
+        "wait": True,
+        "tick": True,
+        "line_up": False,
+    }
 
 
 def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
@@ -800,7 +859,7 @@ def test_settlements_that_came_too_late_are_counted() -> None:
     assert not consumer.jobs.held
 
 
-# -- batches -----------------------------------------------------------------------------------------------
+# -- batches ---------------------------------------------------------------------------------------
 
 
 def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
@@ -823,7 +882,9 @@ def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
 
 def test_batches_of_one_value() -> None:
     """A value that fills batches does not delay the batch of another."""
-    consumer = make_consumer(concurrency=3, batch=True, max_size=2, max_wait=5.0, same=True, fair="tenant")
+    consumer = make_consumer(
+        concurrency=3, batch=True, max_size=2, max_wait=5.0, same=True, fair="tenant"
+    )
 
     def of(numbers: list[int], tenants: str) -> Grant:
         leased = grant(consumer, *numbers)
@@ -852,7 +913,9 @@ def test_a_verdict_for_each_job_of_a_batch() -> None:
     unit = [make_held(consumer, number) for number in range(4)]
     consumer.begin(unit, 1.0)
     consumer.finished(
-        unit, 2.0, BatchError({"0-0": DeadLetter("no"), "1-0": ValueError("v"), "2-0": "?", "9-9": OSError()})
+        unit,
+        2.0,
+        BatchError({"0-0": DeadLetter("no"), "1-0": ValueError("v"), "2-0": "?", "9-9": OSError()}),
     )  # type: ignore[dict-item]
     ops = {op[0]: op for op in settled(consumer)}
     assert ops["dead_letter"][3:] == ("0-0", "1", "no")
@@ -873,7 +936,7 @@ def test_a_batch_is_run_on_what_is_left_of_it() -> None:
     assert [op[-1] for op in settled(consumer)] == ["2-0"]
 
 
-# -- stopping -----------------------------------------------------------------------------------------------
+# -- stopping --------------------------------------------------------------------------------------
 
 
 def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> None:
@@ -887,7 +950,8 @@ def test_draining_gives_back_what_has_not_started_and_waits_for_the_rest() -> No
     roles.advance_to(Phase.DRAINING)
     assert sent(hand.go()) == [("release", consumer.name, "0", "2-0", "1")]
     assert isinstance(hand.go([[True]]), Sleep)
-    assert consumer.begin([make_held(consumer, 3)], hand.now) == []  # a thread that was just about to
+    # a thread that was just about to
+    assert consumer.begin([make_held(consumer, 3)], hand.now) == []
     assert names(hand.go()) == ["release"]
     assert isinstance(hand.go([[True]]), Sleep)
     consumer.finished(unit, hand.now, None, b"kept")
@@ -931,16 +995,21 @@ def test_phases_only_go_up() -> None:
     assert roles.phase is consumer.phase is Phase.HALTING
 
 
-# -- beat -----------------------------------------------------------------------------------------------------
+# -- beat ------------------------------------------------------------------------------------------
 
 
 def test_declared_dead() -> None:
-    """The worker stops its handlers, drops the jobs that have not begun, and registers under a new name at once."""
+    """The worker stops its handlers, drops the jobs that have not begun, and registers under a new
+    name at once."""
     consumer = make_consumer()
     consumer.registration.registered = False
     old = consumer.name
-    beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
-    assert sent(beating.go())[0][-2:] == ("1", "")  # the first beat registers, for jobs of all kinds
+    beating, fetching = (
+        Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))),
+        Hand(fetch(consumer)),
+    )
+    # the first beat registers, for jobs of all kinds
+    assert sent(beating.go())[0][-2:] == ("1", "")
     assert beating.go([True]) == Sleep(2.0)
     fetching.go()
     fetching.go([grant(consumer, 1, 2)])
@@ -960,14 +1029,19 @@ def test_declared_dead() -> None:
     assert beating.go([True]) == Sleep(2.0)
     assert consumer.registered
     consumer.finished(unit, fetching.now, None)
-    assert not settled(consumer)  # a handler that was told returns because it gives up, not because it is done
+    # a handler that was told returns because it gives up, not because it is done
+    assert not settled(consumer)
 
 
 def test_a_name_of_its_own() -> None:
-    """The worker watches its name for one and a half heartbeats. If nobody else uses it, the worker takes it over."""
+    """The worker watches its name for one and a half heartbeats. If nobody else uses it, the worker
+    takes it over."""
     consumer = make_consumer()
     consumer.named, consumer.registration.registered = True, False
-    beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
+    beating, fetching = (
+        Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))),
+        Hand(fetch(consumer)),
+    )
     assert sent(beating.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0", "")
     assert beating.go([Entered(0, "w.1 5")]) == Sleep(0.5)
     for after in (0.5, 2.9):
@@ -993,13 +1067,16 @@ def test_a_name_that_is_taken() -> None:
     consumer.named, consumer.registration.registered = True, False
     beating = Hand(beat(Lifecycle(WorkerSettings(), [consumer])))
     beating.go()
-    with pytest.raises(NameTaken, match=r"name='w': w\.1 lives under this name, on queue 'q'; give each"):
+    with pytest.raises(
+        NameTaken, match=r"name='w': w\.1 lives under this name, on queue 'q'; give each"
+    ):
         beating.go([Entered(-1, "w.1")])
     assert not consumer.registered
 
 
 def test_a_paused_queue_is_asked_no_more_than_an_empty_one() -> None:
-    """The reader waits on the wake stream only. It asks again when a token comes, or after the usual time."""
+    """The reader waits on the wake stream only. It asks again when a token comes, or after the
+    usual time."""
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -1024,7 +1101,8 @@ def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
 
 
 def test_a_lease_call_that_hears_it_first() -> None:
-    """The server refuses to lease to a dead worker. The refusal counts like the answer to a heartbeat."""
+    """The server refuses to lease to a dead worker. The refusal counts like the answer to a
+    heartbeat."""
     consumer = make_consumer()
     old = consumer.name
     hand = Hand(fetch(consumer))
@@ -1035,7 +1113,8 @@ def test_a_lease_call_that_hears_it_first() -> None:
 
 
 def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
-    """The worker was declared dead during the lease call, so its peers have reclaimed these jobs already."""
+    """The worker was declared dead during the lease call, so its peers have reclaimed these jobs
+    already."""
     consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
@@ -1047,7 +1126,7 @@ def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
     assert not settled(consumer)
 
 
-# -- reclaim --------------------------------------------------------------------------------------------------
+# -- reclaim ---------------------------------------------------------------------------------------
 
 
 def reclaiming(*consumers: Consumer, heartbeat: float = 2.0, timeout: float = 10.0) -> Hand:
@@ -1063,7 +1142,8 @@ NOTHING = Reclaimed(0)
 
 @pytest.mark.parametrize(("heartbeat", "timeout"), [(2.0, 10.0), (0.3, 1.0), (0.5, 60.0)])
 def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: float) -> None:
-    """In the worst case a worker is killed right after a heartbeat, and its peer looks right before the timeout."""
+    """In the worst case a worker is killed right after a heartbeat, and its peer looks right before
+    the timeout."""
     hand = reclaiming(make_consumer(), heartbeat=heartbeat, timeout=timeout)
     hand.go()
     assert hand.go([NOTHING]).seconds <= 0.75 * heartbeat
@@ -1073,8 +1153,11 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
     ("options", "timeout", "rest"),
     [({}, 10.0, 3.3), ({}, 60.0, 5.0), ({"lease": 3.0}, 10.0, 1.5), ({"deadline": 4.0}, 10.0, 3.0)],
 )
-def test_a_queue_at_rest_is_left_alone(options: dict[str, Any], timeout: float, rest: float) -> None:
-    """The worker rests for a third of a timeout. A lease or a deadline that begins meanwhile is seen in time."""
+def test_a_queue_at_rest_is_left_alone(
+    options: dict[str, Any], timeout: float, rest: float
+) -> None:
+    """The worker rests for a third of a timeout. A lease or a deadline that begins meanwhile is
+    seen in time."""
     consumer = make_consumer(**options)
     hand = reclaiming(consumer, timeout=timeout)
     hand.go()
@@ -1125,10 +1208,13 @@ def test_a_lease_that_is_not_renewed_is_lost() -> None:
 
 
 def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
-    """A short lease leaves no time for a second look, so the first one renews every lease that is due."""
+    """A short lease leaves no time for a second look, so the first one renews every lease that is
+    due."""
     consumer = make_consumer(lease=9.0)
     hand = renewal(consumer)
-    consumer.jobs.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * CLAIMS_PER_SCRIPT + 300)}
+    consumer.jobs.held = {
+        f"{n}-0": make_held(consumer, n) for n in range(2 * CLAIMS_PER_SCRIPT + 300)
+    }
     sizes: list[int] = []
     effect = hand.go()
     while not isinstance(effect, Sleep):
@@ -1142,9 +1228,11 @@ def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
 
 
 @pytest.mark.parametrize(("deadline", "bound"), [(None, 9.0), (4.0, 9.0), (30.0, 30.0)])
-def test_leases_are_renewed_for_a_bounded_time_while_nothing_turns(deadline: float | None, bound: float) -> None:
-    """After a lease, or a longer deadline, the event loop counts as dead and the handlers are told that they lost the
-    job.
+def test_leases_are_renewed_for_a_bounded_time_while_nothing_turns(
+    deadline: float | None, bound: float
+) -> None:
+    """After a lease, or a longer deadline, the event loop counts as dead and the handlers are told
+    that they lost the job.
     """
     consumer = make_consumer(lease=9.0, deadline=deadline)
     worker = Lifecycle(WorkerSettings(), [consumer])
@@ -1195,7 +1283,8 @@ def test_past_the_deadline() -> None:
 
 
 def test_a_coroutine_past_its_deadline_is_cut_off_by_its_loop_first() -> None:
-    """The loop raises `TimeoutError`, which middleware sees. A role that looked first would cancel the coroutine."""
+    """The loop raises `TimeoutError`, which middleware sees. A role that looked first would cancel
+    the coroutine."""
 
     async def body(_job: Any) -> None: ...
 
@@ -1239,7 +1328,7 @@ def test_leases_are_kept_while_handlers_finish() -> None:
     assert hand.go() is None
 
 
-# -- what can't be judged ---------------------------------------------------------------------------------------
+# -- what can't be judged --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", [Retry(wait=lambda _: "soon"), Retry(stop=lambda _: 1 / 0)])
@@ -1269,11 +1358,17 @@ def test_what_is_no_exception_loses_no_job_either(place: str) -> None:
     def panics(_: Any) -> Any:
         raise Panic("here")
 
-    policy = Retry(**{place: {ValueError: panics} if place == "on" else panics}) if place != "codec" else Retry()
+    policy = (
+        Retry(**{place: {ValueError: panics} if place == "on" else panics})
+        if place != "codec"
+        else Retry()
+    )
     consumer = make_consumer(retry=policy)
     notes = noted(consumer)
     if place == "codec":
-        consumer.ops = evolve(consumer.ops, codec=type("Panics", (BytesCodec,), {"encode": lambda *_: panics(None)})())
+        consumer.ops = evolve(
+            consumer.ops, codec=type("Panics", (BytesCodec,), {"encode": lambda *_: panics(None)})()
+        )
     consumer.ended(make_held(consumer), None if place == "codec" else ValueError("x"), b"result")
     ((name, *args),) = settled(consumer)
     if place == "codec":  # the handler has succeeded
@@ -1295,7 +1390,12 @@ def test_releases_in_a_row_wait_unless_the_worker_stops() -> None:
     for row in (1, FREE_RELEASES, FREE_RELEASES + 1, FREE_RELEASES + 2, 500):
         given_back(row)
     calls = settled(consumer)
-    assert [(call[2], len(call[3:]) // 2) for call in calls] == [("0", 2), ("100", 1), ("200", 1), ("60000", 1)]
+    assert [(call[2], len(call[3:]) // 2) for call in calls] == [
+        ("0", 2),
+        ("100", 1),
+        ("200", 1),
+        ("60000", 1),
+    ]
     for phase in (Phase.DRAINING, Phase.DRAINING):
         consumer.phase = phase
         given_back(500)
@@ -1325,14 +1425,16 @@ def test_a_job_whose_result_is_no_bytes_completes_without(way: str) -> None:
         consumer.ended(held, OSError())
     else:
         consumer.begin([held], 1.0)
-        consumer.finished([held], 2.0, Complete(object()) if way == "by a verdict" else None, object())
+        consumer.finished(
+            [held], 2.0, Complete(object()) if way == "by a verdict" else None, object()
+        )
     ((name, *args),) = settled(consumer)
     assert " ".join([name, *args]) == f"complete  1 0 0 0 {held.entry}"
     ((event, entry, error),) = notes
     assert (event, entry, type(error)) == ("result_dropped", held.entry, TypeError)
 
 
-# -- listen --------------------------------------------------------------------------------------------------
+# -- listen ----------------------------------------------------------------------------------------
 
 
 CONTROL = "headrace:{q}:q:control"
@@ -1353,7 +1455,8 @@ def hearing(*numbers: int) -> tuple[Consumer, Hand]:
 
 
 def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
-    """The worker renews the jobs that the message names, and the reply decides. A job that it still holds goes on."""
+    """The worker renews the jobs that the message names, and the reply decides. A job that it still
+    holds goes on."""
     consumer, hand = hearing(1, 2, 3)
     effect = hand.go()
     assert isinstance(effect, Receive)
@@ -1389,7 +1492,8 @@ def test_many_are_asked_about_in_parts() -> None:
 
 
 def test_who_can_not_hear_tries_again() -> None:
-    """The first attempt comes soon, and later ones come less often. After a refusal the pause is the longest."""
+    """The first attempt comes soon, and later ones come less often. After a refusal the pause is
+    the longest."""
     _, hand = hearing()
     hand.go()
     pauses = []
@@ -1406,7 +1510,8 @@ def test_who_can_not_hear_tries_again() -> None:
 
 
 def test_what_is_said_of_jobs_on_their_way() -> None:
-    """A cancellation may arrive before the reply to the lease call. The cancelled job does not start."""
+    """A cancellation may arrive before the reply to the lease call. The cancelled job does not
+    start."""
     consumer = make_consumer(concurrency=2, lease=600.0)
     roles = Lifecycle(WorkerSettings(), [consumer])
     fetching, ear = Hand(fetch(consumer)), Hand(listen(roles))
@@ -1417,7 +1522,10 @@ def test_what_is_said_of_jobs_on_their_way() -> None:
     assert sent(effect) == [("renew", consumer.name, "", "0", "1-0", "1", "2-0", "1")]
     assert fetching.backlog == []
     fetching.go([[False, True]])
-    assert [[job.id for job in consumer.begin(unit, 1.0)] for unit in fetching.backlog] == [[], ["2-0"]]
+    assert [[job.id for job in consumer.begin(unit, 1.0)] for unit in fetching.backlog] == [
+        [],
+        ["2-0"],
+    ]
 
 
 def test_nothing_is_asked_about_when_nothing_was_said() -> None:
@@ -1429,7 +1537,8 @@ def test_nothing_is_asked_about_when_nothing_was_said() -> None:
 
 
 def test_the_ear_is_closed_when_the_worker_halts() -> None:
-    """The subscription stays open until the last handler ends, because handlers may still be cancelled."""
+    """The subscription stays open until the last handler ends, because handlers may still be
+    cancelled."""
     consumer, _ = hearing(1)
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(listen(roles))
@@ -1440,7 +1549,7 @@ def test_the_ear_is_closed_when_the_worker_halts() -> None:
     assert hand.go(said()) is None
 
 
-# -- a stop whose server is away -------------------------------------------------------------------------------
+# -- a stop whose server is away -------------------------------------------------------------------
 
 
 def test_what_was_leased_is_kept_until_the_server_has_answered() -> None:
@@ -1473,7 +1582,8 @@ def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
     consumer.jobs.held[held.entry] = held
     deadline = ShutdownDeadline(roles, 1.0, 100.0, 5)
     held.started = 100.0
-    assert not any(deadline.over(100.0 + tick / 2, 5) for tick in range(20))  # a handler runs, up to its deadline
+    # a handler runs, up to its deadline
+    assert not any(deadline.over(100.0 + tick / 2, 5) for tick in range(20))
     assert [deadline.over(110.0 + tick / 2, 5) for tick in range(3)] == [False, True, True]
     assert not deadline.over(111.5, 6)  # an answer
     assert not deadline.over(112.0, 6)
@@ -1484,7 +1594,7 @@ def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
     assert deadline.over(201.5, 6)  # told to give up, it is not waited for
 
 
-# -- tracebacks ------------------------------------------------------------------------------------------------
+# -- tracebacks ------------------------------------------------------------------------------------
 
 
 def raises(error: Exception) -> None:
@@ -1496,13 +1606,19 @@ def test_tracebacks_are_kept_where_they_are_asked_for(keeps: bool) -> None:
     consumer = make_consumer(retry=Retry(on={OSError: DeadLetter}))
     consumer.ops = evolve(consumer.ops, settings=evolve(consumer.ops.settings, tracebacks=keeps))
     made = [make_held(consumer, number) for number in (1, 2, 3, 4)]
-    for held, error in zip(made, (ValueError("no"), OSError("never"), RetryLater(5), Release()), strict=True):
+    for held, error in zip(
+        made, (ValueError("no"), OSError("never"), RetryLater(5), Release()), strict=True
+    ):
         with pytest.raises(type(error)):
             raises(error)
         consumer.ended(held, error)
     found = {settlement.claim.entry: settlement for settlement in consumer.jobs.done}
     assert [found[held.entry].kind for held in made] == ["retry", "dead", "retry", "release"]
-    ends = ["ValueError: no\n", "OSError: never\n", "RetryLater: retry in 5 s\n"] if keeps else ["", "", ""]
+    ends = (
+        ["ValueError: no\n", "OSError: never\n", "RetryLater: retry in 5 s\n"]
+        if keeps
+        else ["", "", ""]
+    )
     for held, end in zip(made, ends, strict=False):
         settlement = found[held.entry]
         assert settlement.traceback.endswith(end)
@@ -1513,7 +1629,8 @@ def test_tracebacks_are_kept_where_they_are_asked_for(keeps: bool) -> None:
 
 
 def test_what_is_written_with_jobs_counts_as_bytes() -> None:
-    """A script reads and writes about 1 MiB, so 120 jobs with reasons of 10,000 characters need two calls."""
+    """A script reads and writes about 1 MiB, so 120 jobs with reasons of 10,000 characters need two
+    calls."""
     consumer = make_consumer()
     for number in range(120):
         consumer.settle(make_held(consumer, number), judged(consumer, number))

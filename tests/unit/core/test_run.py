@@ -1,5 +1,5 @@
-"""Runs, driven by hand without a server or a clock. The tests check the calls of steps, and the effects of the
-answers.
+"""Runs, driven by hand without a server or a clock. The tests check the calls of steps, and the
+effects of the answers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Stage:
         held = claim(Job("i", b"x", "q"), "w", "5-0", 1, self.token, leased_at=NOW, named=True)
         note = self.notes.append
         values = Recorded(OPS.bound)
-        self.run = Run(OPS, values, held, self.departed.append, lambda *it: note(it), handled=self.handled)
+        self.run = Run(
+            OPS, values, held, self.departed.append, lambda *it: note(it), handled=self.handled
+        )
 
     def __call__(self, call: Generator[Any, Any, Any], *replies: Any) -> Any:
         """Drive a call to its end. Each of its operations gets one of *replies*."""
@@ -141,7 +143,11 @@ def test_a_time_that_has_passed_suspends_nothing() -> None:
 @pytest.mark.parametrize("take", ["step", "sleep"])
 def test_a_lost_lease_ends_the_run(take: str) -> None:
     stage = Stage()
-    call = stage.run.end("pay", int, 3, 0.0) if take == "step" else stage.run.sleep("night", 5, release_key=False)
+    call = (
+        stage.run.end("pay", int, 3, 0.0)
+        if take == "step"
+        else stage.run.sleep("night", 5, release_key=False)
+    )
     with pytest.raises(RunLost):
         stage(call, 0 if take == "step" else [0])
     assert stage.run.claim.job.lost
@@ -159,7 +165,9 @@ def test_a_run_has_bounds(reply: int, words: str) -> None:
 
 def test_a_record_of_another_kind_is_refused() -> None:
     stage = Stage(2)
-    with pytest.raises(ConfigurationError, match="'pay' was recorded as a step, and is a sleep now"):
+    with pytest.raises(
+        ConfigurationError, match="'pay' was recorded as a step, and is a sleep now"
+    ):
         stage(stage.run.sleep("pay", 5, release_key=False), ROWS)
     with pytest.raises(ConfigurationError, match="was recorded as a sleep, and is a step now"):
         stage(stage.run.begin("night", int, once=False))
@@ -176,7 +184,11 @@ def test_a_wait_stays_while_a_step_runs_beside_it(handled: bool) -> None:
 
     stage.meanwhile = pays
     with pytest.raises(RunSuspended) as end:
-        stage(stage.run.wait_for("ok", None, release_key=False), [1, 1, -1], *([] if handled else [[1, -1]]))
+        stage(
+            stage.run.wait_for("ok", None, release_key=False),
+            [1, 1, -1],
+            *([] if handled else [[1, -1]]),
+        )
     assert stage.slept[: TURNS + 1] == [*TURNS * [0.0], 0.001]
     assert len(stage.slept) == TURNS + 6
     if handled:
@@ -213,7 +225,9 @@ def test_a_failure_beside_a_wait_counts() -> None:
 def test_a_lease_that_is_lost_while_a_wait_stays(lost: str) -> None:
     stage = Stage(handled=True)
     stage(stage.run.begin("pay", int, once=False))
-    stage.meanwhile = stage.run.claim.job.lost.set if lost == "meanwhile" else lambda: stage.run.failed("pay")
+    stage.meanwhile = (
+        stage.run.claim.job.lost.set if lost == "meanwhile" else lambda: stage.run.failed("pay")
+    )
     replies = [[0]] if lost == "before" else [[1, 1, -1]]
     with pytest.raises(RunSuspended if lost == "after" else RunLost) as end:
         stage(stage.run.wait_for("ok", None, release_key=False), *replies)
@@ -221,7 +235,9 @@ def test_a_lease_that_is_lost_while_a_wait_stays(lost: str) -> None:
         assert stage(stage.run.leave(end.value), [0]) is end.value
     assert stage.run.claim.job.lost
     assert (stage.departed == []) == (lost == "meanwhile")  # the worker knows
-    assert [name for name, _ in stage.sent] == (["wait", "suspend"] if lost == "after" else ["wait"])
+    assert [name for name, _ in stage.sent] == (
+        ["wait", "suspend"] if lost == "after" else ["wait"]
+    )
 
 
 def test_a_call_that_fails_does_not_end_the_run() -> None:

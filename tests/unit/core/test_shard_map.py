@@ -59,7 +59,9 @@ def uses(known: ShardMap) -> list[Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("use", range(8))
-def test_what_is_between_two_tables_is_seen_by_nobody(use: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_between_two_tables_is_seen_by_nobody(
+    use: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known, seen = shards(), list[int]()
 
     def shard_ops(*args: Any) -> Any:  # while a thread takes in a table, another one uses the map
@@ -88,15 +90,16 @@ def test_an_answer_to_an_earlier_question_replaces_no_later_one() -> None:
 
 
 def test_a_table_that_was_lost_is_known_all_the_same() -> None:
-    """A later answer counts even with an earlier version, because a failover may lose the last states of the table."""
+    """A later answer counts even with an earlier version, because a failover may lose the last
+    states of the table."""
     known = shards(CHANGED)
     answered(known.look(), CHANGING)
     assert known.table.same(CHANGING)
 
 
 def test_a_look_tells_what_is_new_to_the_caller() -> None:
-    """Another thread has read the table already. It is still news to a caller that asked the shards of the old
-    table.
+    """Another thread has read the table already. It is still news to a caller that asked the shards
+    of the old table.
     """
     known = shards(FIRST)
     seen = known.table
@@ -106,7 +109,8 @@ def test_a_look_tells_what_is_new_to_the_caller() -> None:
 
 
 def test_a_change_is_of_the_table_that_its_caller_has_seen() -> None:
-    """The server compares the version of the caller's table, not of a table that another thread has read meanwhile."""
+    """The server compares the version of the caller's table, not of a table that another thread has
+    read meanwhile."""
     known = shards(FIRST)
     call: Any = known.change(FIRST, FIRST.divided(3))
     op = next(call).ops[0]
@@ -131,7 +135,8 @@ def scanned(known: ShardMap) -> None:
 
 
 def test_strangers_are_found_again() -> None:
-    """A scan stops when it finds shards of another table. The next call begins there and does not skip them."""
+    """A scan stops when it finds shards of another table. The next call begins there and does not
+    skip them."""
     known = shards()
     with pytest.raises(ShardsMismatch):
         scanned(known)

@@ -37,7 +37,11 @@ def test_calls_at_once_ask_every_shard(monkeypatch: pytest.MonkeyPatch) -> None:
             shards.append(next(call))
     for call, shards in zip(calls, asked, strict=True):
         shards.extend(call)
-    assert [len(set(shards)) for shards in asked] == [len(shards) for shards in asked] == [SHARDS] * SHARDS
+    assert (
+        [len(set(shards)) for shards in asked]
+        == [len(shards) for shards in asked]
+        == [SHARDS] * SHARDS
+    )
     assert len({shards[0] for shards in asked}) == SHARDS
 
 
@@ -53,7 +57,9 @@ class Asked:
         self.asked: list[tuple[int, float | None]] = []
         self.silent: set[int] = set()
         settings = QueueSettings(shards=len(answers), timeout=WITHIN_S)
-        known = ShardMap(Ops(Keys.of("q"), settings), lambda keys: keys.shard.number not in self.silent)  # type: ignore[union-attr]
+        known = ShardMap(
+            Ops(Keys.of("q"), settings), lambda keys: keys.shard.number not in self.silent
+        )  # type: ignore[union-attr]
         self.leaser = ShardedLeaser(known, Targets())
         self.leaser._turn = -1  # the first is asked first
 
@@ -123,7 +129,8 @@ def test_no_answer_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_refusal_is_waited_out_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused shard is tried again for as long as a call may take, and only if no other shard has a job."""
+    """A refused shard is tried again for as long as a call may take, and only if no other shard has
+    a job."""
     asked = Asked(monkeypatch, [failed("refused")], [["a"]], [[]])
     assert asked.lease() == ["a"]
     asked = Asked(monkeypatch, [failed("refused"), failed("refused")], [[]], [[]])

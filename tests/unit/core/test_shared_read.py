@@ -65,9 +65,17 @@ def jobs(consumer: Consumer) -> str:
 
 @pytest.mark.parametrize(
     ("number", "reads"),
-    [(READ_WELL, 1), (READ_WELL + 1, 2), (2 * READ_AT_MOST, 2), (2 * READ_AT_MOST + 1, 3), (4 * READ_AT_MOST, 4)],
+    [
+        (READ_WELL, 1),
+        (READ_WELL + 1, 2),
+        (2 * READ_AT_MOST, 2),
+        (2 * READ_AT_MOST + 1, 3),
+        (4 * READ_AT_MOST, 4),
+    ],
 )
-def test_more_queues_than_are_well_in_one_read_have_two_until_these_are_full(number: int, reads: int) -> None:
+def test_more_queues_than_are_well_in_one_read_have_two_until_these_are_full(
+    number: int, reads: int
+) -> None:
     consumers: Any = list(range(number))
     parts = list(SharedRead(consumers).chunks())
     assert [one for part in parts for one in part] == consumers
@@ -82,8 +90,12 @@ def test_few_queues_have_a_read_each_and_many_share_some() -> None:
     parts = list(shared.chunks())
     assert [len(part) for part in parts] == [READ_AT_MOST // 2 + 1, READ_AT_MOST // 2]
     assert [consumer for part in parts for consumer in part] == many
-    assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many), 2)].count("wait") == 1 + 2 * 2
-    assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), few), 2)].count("fetch") == 2 * ALONE_AT_MOST
+    assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many), 2)].count(
+        "wait"
+    ) == 1 + 2 * 2
+    assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), few), 2)].count(
+        "fetch"
+    ) == 2 * ALONE_AT_MOST
     roles = [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many[:100]), 2)]
     assert (roles.count("wait"), roles.count("fetch")) == (3, 100)
 
@@ -91,8 +103,12 @@ def test_few_queues_have_a_read_each_and_many_share_some() -> None:
 def test_what_is_of_several_places_shares_no_read() -> None:
     """Consumers on several primaries of a cluster have separate reads."""
     consumers = make_consumers(30)
-    found = list(groups(consumers, lambda one: consumers.index(one) % 2 if consumers.index(one) < 20 else 2))
-    assert [[jobs(one) for one in some.consumers] for some in found if isinstance(some, SharedRead)] == [
+    found = list(
+        groups(consumers, lambda one: consumers.index(one) % 2 if consumers.index(one) < 20 else 2)
+    )
+    assert [
+        [jobs(one) for one in some.consumers] for some in found if isinstance(some, SharedRead)
+    ] == [
         [jobs(one) for one in consumers[0:20:2]],
         [jobs(one) for one in consumers[1:20:2]],
         [jobs(one) for one in consumers[20:]],
@@ -107,7 +123,11 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     assert queues(effect) == ["q0", "q3"]
     assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "idle", "COUNT")
     pause = hand.go([jobs(consumers[3])])
-    assert (consumers[3].leasing.available, consumers[3].leasing.woken, consumers[0].leasing.available) == (
+    assert (
+        consumers[3].leasing.available,
+        consumers[3].leasing.woken,
+        consumers[0].leasing.available,
+    ) == (
         True,
         True,
         False,
@@ -138,8 +158,8 @@ def test_reads_that_end_at_once_do_not_take_all_the_time(number: int, most: floa
 
 
 def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
-    """The next read waits for the lease call of the jobs that ended the last. The wait is bounded, as there may be no
-    free slot.
+    """The next read waits for the lease call of the jobs that ended the last. The wait is bounded,
+    as there may be no free slot.
     """
     consumers = make_consumers(3)
     hand = Hand(wait_for_all(SharedRead(consumers), consumers))
@@ -222,7 +242,12 @@ def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None
         ([[b"a", []], [b"b", [[b"1-0", None]]]], ["b"]),
         ({b"a": [], b"b": [[b"1-0", None]]}, ["b"]),
         ({b"b": [[[b"1-0", [b"data", b"x"]]]]}, ["b"]),
-        (ResponseError("NOGROUP No such key 'b' or consumer group 'workers' in XREADGROUP with GROUP option"), ["b"]),
+        (
+            ResponseError(
+                "NOGROUP No such key 'b' or consumer group 'workers' in XREADGROUP with GROUP option"
+            ),
+            ["b"],
+        ),
         (ResponseError("UNBLOCKED the stream key no longer exists"), ["a", "b"]),
     ],
 )
@@ -231,8 +256,8 @@ def test_what_a_blocked_read_has_found(reply: Any, found: Sequence[str]) -> None
 
 
 def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:
-    """Return a worker of so many queues that have no work, and its consumers. It hears the messages of other
-    workers.
+    """Return a worker of so many queues that have no work, and its consumers. It hears the messages
+    of other workers.
     """
     consumers = make_consumers(ALONE_AT_MOST + number)
     for consumer in consumers[number:]:
@@ -308,7 +333,8 @@ def test_where_others_do_not_rest_one_looks_after_the_queue_as_ever() -> None:
 
 
 def test_what_others_tell_ends_the_calm_at_once() -> None:
-    """The worker then looks for dead workers. A message that precedes the answer to the call for rest counts too."""
+    """The worker then looks for dead workers. A message that precedes the answer to the call for
+    rest counts too."""
     worker, (consumer,) = resting()
     calm(worker, consumer)
     hearing = Hand(listen(worker, [consumer]))
@@ -335,7 +361,11 @@ def test_what_others_tell_ends_the_calm_at_once() -> None:
 def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
     """The call to rest is repeated at the next look, which follows soon."""
     worker, (consumer,) = resting()
-    beating, keeping, fetching = Hand(beat(worker, [consumer])), Hand(reclaim(worker)), Hand(fetch(consumer))
+    beating, keeping, fetching = (
+        Hand(beat(worker, [consumer])),
+        Hand(reclaim(worker)),
+        Hand(fetch(consumer)),
+    )
     fetching.go()
     keeping.go()
     assert names(beating.go()) == ["beat"]
@@ -349,7 +379,9 @@ def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
     assert isinstance(beating.go(), Sleep)  # it may rest by now
 
 
-@pytest.mark.parametrize("what", ["held", "asking", "done", "named", "paused", "persistent", "unheard"])
+@pytest.mark.parametrize(
+    "what", ["held", "asking", "done", "named", "paused", "persistent", "unheard"]
+)
 def test_which_do_not_rest(what: str) -> None:
     _, (consumer,) = resting()
     assert consumer.may_idle()

@@ -1,5 +1,5 @@
-"""Slots that consumers of several shards share. Each gets its fair part and its turn. An unreachable shard keeps
-none.
+"""Slots that consumers of several shards share. Each gets its fair part and its turn. An
+unreachable shard keeps none.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def test_free_slots_are_divided(members: list[Any]) -> None:
 
 
 def test_few_are_not_worth_a_call_while_all_slots_have_work(members: list[Any]) -> None:
-    """A call leases at least as many jobs as fit ahead of the slots. While more are awaited, no slot is idle."""
+    """A call leases at least as many jobs as fit ahead of the slots. While more are awaited, no
+    slot is idle."""
     for one in members:
         one.a_second = 300
     slots = SharedSlots(members)
@@ -93,7 +94,8 @@ def test_a_call_leases_as_many_as_are_worth_it_where_they_start_soon(members: li
     assert slots.share(members[0], 300) == WORTH_A_CALL  # else it would be half of them
     assert slots.share(members[0], 249) == 0
     many: list[Any] = [One(a_second=6_000) for _ in range(100)]
-    assert SharedSlots(many).share(many[0], 31) == 15  # half of what there is, rather than all that start soon
+    # half of what there is, rather than all that start soon
+    assert SharedSlots(many).share(many[0], 31) == 15
     assert SharedSlots(many).share(many[0], 5) == 0
     assert SharedSlots(many).share(many[0], 6) == 6
 
@@ -186,13 +188,17 @@ def test_an_end_frees_those_that_were_saturated(members: list[Any]) -> None:
 @pytest.fixture
 def crowd() -> list[Any]:
     """Return shards of quick jobs, each with a backlog."""
-    return [One(a_second=1_000_000, leasing=Leasing(backlog=True, asked_at=100.0)) for _ in range(6)]
+    return [
+        One(a_second=1_000_000, leasing=Leasing(backlog=True, asked_at=100.0)) for _ in range(6)
+    ]
 
 
 def test_few_shards_with_a_backlog_lease_at_a_time(crowd: list[Any]) -> None:
     """Memory does not grow with the number of shards. A turn lasts as long as its calls."""
     slots = SharedSlots(crowd, now=100.0)
-    assert [slots.share(one, 2000) for one in crowd] == [333] * TURNS_AT_ONCE + [0] * (6 - TURNS_AT_ONCE)
+    assert [slots.share(one, 2000) for one in crowd] == [333] * TURNS_AT_ONCE + [0] * (
+        6 - TURNS_AT_ONCE
+    )
     assert slots.next() is None
     a, b, c, *_ = crowd
     for one in (a, b):
@@ -253,8 +259,11 @@ def test_turns_are_short_where_jobs_take_long(crowd: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 6, 64])
-def test_those_found_empty_are_asked_again_within_a_round_while_no_slot_is_free(number: int) -> None:
-    """In this simulation one shard has a backlog whose jobs take all slots. One of them ends every 10 ms."""
+def test_those_found_empty_are_asked_again_within_a_round_while_no_slot_is_free(
+    number: int,
+) -> None:
+    """In this simulation one shard has a backlog whose jobs take all slots. One of them ends every
+    10 ms."""
     members: list[Any] = [One(leasing=Leasing(available=False), left=1) for _ in range(number)]
     hog, given = members[0], 0
     hog.leasing.available = hog.leasing.backlog = True

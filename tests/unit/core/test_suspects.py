@@ -1,4 +1,5 @@
-"""Suspects in the process of a worker. The tests say which consumers lease meanwhile, and which jobs are given back."""
+"""Suspects in the process of a worker. The tests say which consumers lease meanwhile, and which
+jobs are given back."""
 
 from __future__ import annotations
 
@@ -97,8 +98,8 @@ def test_another_process_may_have_it_by_then() -> None:
 
 
 def test_it_holds_up_others_for_a_bounded_time() -> None:
-    """A suspect holds up other jobs for one lease while it waits for them. While it runs, it does so for one lease at
-    first, and for longer after more deaths.
+    """A suspect holds up other jobs for one lease while it waits for them. While it runs, it does
+    so for one lease at first, and for longer after more deaths.
     """
     play = Play()
     assert play.leases(play.b, 0) == 1

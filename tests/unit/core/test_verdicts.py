@@ -54,7 +54,9 @@ from headrace._model.settings import HandlerSettings, QueueSettings
 from headrace.errors import REASON_CHARACTERS, describe_error
 
 
-def verdict(error: BaseException, attempt: int = 1, age: float = 0.0, **policy: Any) -> tuple[str, Any]:
+def verdict(
+    error: BaseException, attempt: int = 1, age: float = 0.0, **policy: Any
+) -> tuple[str, Any]:
     claim = Claim(Job("1-0", b"x", "q", attempt=attempt), "w.1", "1-0", attempt, attempt)
     found = judge(Retry(**policy), claim, error, age, wait_fixed(7))
     return found.kind, found.delay if found.kind == "retry" else found.reason
@@ -105,18 +107,29 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (Panic("x"), {"stop": stop_after_attempt(3), "attempt": 3}, ("dead", "Panic: x")),
         (GeneratorExit(), {}, ("retry", 7.0)),
         (asyncio.CancelledError(), {}, ("retry", 7.0)),
-        (asyncio.CancelledError(), {"retry": retry_if_exception_type(OSError)}, ("dead", "CancelledError: ")),
+        (
+            asyncio.CancelledError(),
+            {"retry": retry_if_exception_type(OSError)},
+            ("dead", "CancelledError: "),
+        ),
         (ExceptionGroup("g", [ValueError("x")]), {}, ("retry", 7.0)),
         (BaseExceptionGroup("g", [KeyboardInterrupt()]), {}, ("retry", 7.0)),
         (BaseExceptionGroup("g", [OSError(), SystemExit()]), {}, ("retry", 7.0)),
         (BaseExceptionGroup("g", [Panic("x")]), {}, ("retry", 7.0)),
         (RetryLater(NAN), {}, ("retry", 7.0)),
-        (RetryLater(NAN), {"stop": stop_after_attempt(1)}, ("dead", f"{SAID}: ValueError: delay=nan: {RANGE}")),
+        (
+            RetryLater(NAN),
+            {"stop": stop_after_attempt(1)},
+            ("dead", f"{SAID}: ValueError: delay=nan: {RANGE}"),
+        ),
         (RetryLater("5"), {}, ("retry", 7.0)),  # type: ignore[arg-type]
         (
             RetryLater("5"),  # type: ignore[arg-type]
             {"stop": stop_after_attempt(1)},
-            ("dead", "RetryLater: retry after 5: TypeError: delay must be seconds or a timedelta, not str"),
+            (
+                "dead",
+                "RetryLater: retry after 5: TypeError: delay must be seconds or a timedelta, not str",
+            ),
         ),
         (RetryLater(None), {}, ("retry", 7.0)),  # type: ignore[arg-type]
         (RetryLater(datetime(2030, 1, 1)), {}, ("retry", 7.0)),  # noqa: DTZ001
@@ -129,35 +142,54 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
             {"stop": stop_any(stop_after_attempt(9), stop_after_delay(60)), "age": 60.0},
             ("dead", "OSError: x"),
         ),
-        (OSError("x"), {"stop": stop_all(stop_after_attempt(9), stop_after_delay(60)), "age": 60.0}, ("retry", 7.0)),
+        (
+            OSError("x"),
+            {"stop": stop_all(stop_after_attempt(9), stop_after_delay(60)), "age": 60.0},
+            ("retry", 7.0),
+        ),
         (OSError("x"), {"stop": stop_before_delay(60), "age": 52.0}, ("retry", 7.0)),
         (OSError("x"), {"stop": stop_before_delay(60), "age": 54.0}, ("dead", "OSError: x")),
         (OSError("x"), {"stop": stop_never}, ("retry", 7.0)),
         (OSError("x"), {"retry": retry_if_not_exception_type(OSError)}, ("dead", "OSError: x")),
         (OSError("x"), {"retry": retry_if_exception_message("x")}, ("retry", 7.0)),
-        (OSError("x"), {"retry": retry_if_exception(lambda e: str(e) == "y")}, ("dead", "OSError: x")),
+        (
+            OSError("x"),
+            {"retry": retry_if_exception(lambda e: str(e) == "y")},
+            ("dead", "OSError: x"),
+        ),
         (OSError("x"), {"retry": retry_any(retry_never, retry_always)}, ("retry", 7.0)),
         (OSError("x"), {"retry": retry_if_result(bool)}, ("dead", "OSError: x")),
         (OSError("x"), {"wait": wait_exponential(2, max=60), "attempt": 4}, ("retry", 16.0)),
         (OSError("x"), {"wait": wait_exponential(2, max=60), "attempt": 40}, ("retry", 60.0)),
-        (OSError("x"), {"wait": wait_chain(wait_fixed(1), wait_fixed(2)), "attempt": 5}, ("retry", 2.0)),
+        (
+            OSError("x"),
+            {"wait": wait_chain(wait_fixed(1), wait_fixed(2)), "attempt": 5},
+            ("retry", 2.0),
+        ),
         (OSError("x"), {"wait": wait_combine(wait_fixed(1), wait_fixed(2))}, ("retry", 3.0)),
         (OSError("x"), {"wait": wait_none()}, ("retry", 0.0)),
     ],
 )
-def test_what_an_exception_means(error: BaseException, options: dict[str, Any], expected: tuple[str, Any]) -> None:
+def test_what_an_exception_means(
+    error: BaseException, options: dict[str, Any], expected: tuple[str, Any]
+) -> None:
     assert verdict(error, **options) == expected
 
 
 @pytest.mark.parametrize("wait", [wait_random_exponential(1, 60), wait_exponential_jitter(1, 60)])
 def test_random_waits_stay_within_their_bounds(wait: Any) -> None:
-    waits = [verdict(OSError("x"), wait=wait, attempt=attempt)[1] for attempt in (1, 2, 5, 50) for _ in range(20)]
+    waits = [
+        verdict(OSError("x"), wait=wait, attempt=attempt)[1]
+        for attempt in (1, 2, 5, 50)
+        for _ in range(20)
+    ]
     assert all(0 <= seconds <= 61 for seconds in waits)
     assert len(set(waits)) > 20
 
 
 def test_a_strategy_sees_the_job_s_history() -> None:
-    """The history has the attempts in all processes, the time since the first enqueue, and the handler's exception."""
+    """The history has the attempts in all processes, the time since the first enqueue, and the
+    handler's exception."""
     seen: list[Any] = []
 
     def strategy(state: Any) -> float:
@@ -204,7 +236,11 @@ def test_only_said_so_attempts_are_spent() -> None:
     found = [judge(Retry(), claim, error, 0.0, wait_fixed(7)) for error in (
         OSError("x"), RetryLater(5), RetryLater(5, spend=True), Release(), DeadLetter("no"),
     )]  # fmt: skip
-    assert [(v.kind, v.spend) for v in found[:3]] == [("retry", True), ("retry", False), ("retry", True)]
+    assert [(v.kind, v.spend) for v in found[:3]] == [
+        ("retry", True),
+        ("retry", False),
+        ("retry", True),
+    ]
     assert all(v.claim is claim for v in found)
 
 
@@ -230,12 +266,17 @@ def test_an_exception_in_words() -> None:
 
 def test_a_group_of_exceptions_is_named_with_its_causes() -> None:
     inner = BaseExceptionGroup("inner", [KeyboardInterrupt(), Silent()])
-    group = ExceptionGroup("two failed", [OSError("no route"), ExceptionGroup("deep", [ValueError("bad")])])
+    group = ExceptionGroup(
+        "two failed", [OSError("no route"), ExceptionGroup("deep", [ValueError("bad")])]
+    )
     assert describe_error(group) == (
         "ExceptionGroup: two failed (2 sub-exceptions); OSError: no route; "
         "ExceptionGroup: deep (1 sub-exception); ValueError: bad"
     )
-    assert describe_error(inner) == "BaseExceptionGroup: inner (2 sub-exceptions); KeyboardInterrupt: ; Silent"
+    assert (
+        describe_error(inner)
+        == "BaseExceptionGroup: inner (2 sub-exceptions); KeyboardInterrupt: ; Silent"
+    )
     many = ExceptionGroup("many", [ExceptionGroup("x", [ValueError("y" * 100)] * 100)] * 10_000)
     assert len(describe_error(many)) == REASON_CHARACTERS
 
@@ -259,7 +300,7 @@ def test_verdicts_come_whole_out_of_another_process(error: Exception) -> None:
     assert repr(twin.__dict__) == repr(error.__dict__)
 
 
-# -- verdicts that are returned ----------------------------------------------------------------------------
+# -- verdicts that are returned --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verdict", [RetryLater(5), DeadLetter("no"), Release()])
@@ -279,7 +320,8 @@ def test_a_class_that_is_returned_is_as_if_raised(returned: type, expected: type
 
 
 @pytest.mark.parametrize(
-    "value", [None, b"x", 5, {"1-0": Release()}, ValueError("x"), ValueError, BatchError({}), [Release()]]
+    "value",
+    [None, b"x", 5, {"1-0": Release()}, ValueError("x"), ValueError, BatchError({}), [Release()]],
 )
 def test_what_is_returned_else_is_a_result(value: Any) -> None:
     assert meant("1-0", None, value, batch=False) == (None, value)
@@ -308,7 +350,9 @@ async def _async_generator() -> AsyncIterator[int]:
         (_async_generator, r"returned a generator \(async_generator\)"),
     ],
 )
-def test_a_result_that_has_still_to_run_is_a_failure(make: Callable[[], Any], says: str, batch: bool) -> None:
+def test_a_result_that_has_still_to_run_is_a_failure(
+    make: Callable[[], Any], says: str, batch: bool
+) -> None:
     error, result = meant("1-0", None, make(), batch=batch)
     assert isinstance(error, TypeError)
     assert re.search(says, str(error))
@@ -324,20 +368,37 @@ def test_complete_is_a_result(batch: bool) -> None:
 
 def test_the_verdicts_of_a_batch() -> None:
     no, error = DeadLetter("no"), ValueError("v")
-    said_so: dict[str, Any] = {"a": no, "b": error, "c": None, "d": Complete(b"r"), "e": Release, "x": 5}
-    for raised, returned in [(BatchError(said_so), None), (None, BatchError(said_so)), (None, said_so)]:
+    said_so: dict[str, Any] = {
+        "a": no,
+        "b": error,
+        "c": None,
+        "d": Complete(b"r"),
+        "e": Release,
+        "x": 5,
+    }
+    for raised, returned in [
+        (BatchError(said_so), None),
+        (None, BatchError(said_so)),
+        (None, said_so),
+    ]:
 
         def of(name: str, raised: Any = raised, returned: Any = returned) -> Any:
             return meant(name, raised, returned, batch=True)
 
-        assert [of(name) for name in "abcdz"] == [(no, None), (error, None), (None, None), (None, b"r"), (None, None)]
+        assert [of(name) for name in "abcdz"] == [
+            (no, None),
+            (error, None),
+            (None, None),
+            (None, b"r"),
+            (None, None),
+        ]
         assert isinstance(of("e")[0], Release)
         assert isinstance(of("x")[0], TypeError)
     assert meant("a", error, None, batch=True) == (error, None)
     assert meant("a", None, b"a result of all", batch=True) == (None, None)
 
 
-# -- policies ----------------------------------------------------------------------------------------------
+# -- policies --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -365,33 +426,47 @@ def test_a_policy(error: BaseException, rule: Any, expected: tuple[str, Any]) ->
         assert verdict(error, on={ValueError: rule}, retry=retry_never) == expected
 
 
-@pytest.mark.parametrize("error", [Panic("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [Panic("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()]
+)
 def test_a_policy_for_what_is_no_exception(error: BaseException) -> None:
     assert verdict(error, on={type(error): DeadLetter})[0] == "dead"
 
 
-@pytest.mark.parametrize("error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()]
+)
 def test_who_was_told_to_give_up_has_not_failed(error: BaseException) -> None:
-    """The cancellation causes the exception. An ordinary exception is still the handler's own failure."""
+    """The cancellation causes the exception. An ordinary exception is still the handler's own
+    failure."""
     claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
     claim.job.lost.set()
-    assert judge(Retry(on={type(error): DeadLetter}), claim, error, 0.0, wait_fixed(7)).kind == "release"
+    assert (
+        judge(Retry(on={type(error): DeadLetter}), claim, error, 0.0, wait_fixed(7)).kind
+        == "release"
+    )
     assert judge(Retry(), claim, OSError(), 0.0, wait_fixed(7)).kind == "retry"
 
 
-@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), BaseExceptionGroup("g", [SystemExit()])])
+@pytest.mark.parametrize(
+    "error", [SystemExit(1), KeyboardInterrupt(), BaseExceptionGroup("g", [SystemExit()])]
+)
 def test_who_ends_the_program_as_the_worker_stops_has_not_failed(error: BaseException) -> None:
     claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
     assert judge(Retry(), claim, error, 0.0, wait_fixed(7), stopping=True).kind == "release"
     assert judge(Retry(), claim, Panic("x"), 0.0, wait_fixed(7), stopping=True).kind == "retry"
 
 
-# -- releases in a row ---------------------------------------------------------------------------------------
+# -- releases in a row -----------------------------------------------------------------------------
 
 
-def given_back(error: BaseException, count: int, releases: int, attempt: int = 1, **when: float) -> Settlement:
+def given_back(
+    error: BaseException, count: int, releases: int, attempt: int = 1, **when: float
+) -> Settlement:
     """Return the verdict after so many deliveries of the entry and so many releases of the job."""
-    claim = Claim(Job("1-0", b"x", "q", attempt=attempt), "w.1", "1-0", count, attempt + releases, **when)
+    claim = Claim(
+        Job("1-0", b"x", "q", attempt=attempt), "w.1", "1-0", count, attempt + releases, **when
+    )
     return judge(Retry(), claim, error, 0.0, wait_fixed(7))
 
 
@@ -426,20 +501,26 @@ def test_what_spends_no_attempt_is_not_tried_at_once_for_ever(asked: Any) -> Non
 
 def test_who_asks_for_more_has_what_was_asked_for() -> None:
     later = datetime(1970, 1, 2, tzinfo=UTC)
-    assert [given_back(RetryLater(5), 1, 500).delay, given_back(RetryLater(5), 1, 500).row] == [5.0, 0]
+    assert [given_back(RetryLater(5), 1, 500).delay, given_back(RetryLater(5), 1, 500).row] == [
+        5.0,
+        0,
+    ]
     assert given_back(RetryLater(later), 1, 500, leased_at=86390.0).delay == later
 
 
 def test_the_nearest_type_counts() -> None:
     on: dict[Any, Any] = {Exception: DeadLetter, OSError: RetryLater(5), ConnectionError: Release}
-    found = [verdict(error, on=on)[0] for error in (ValueError(), OSError(), TimeoutError(), ConnectionResetError())]
+    found = [
+        verdict(error, on=on)[0]
+        for error in (ValueError(), OSError(), TimeoutError(), ConnectionResetError())
+    ]
     assert found == ["dead", "retry", "retry", "release"]
     assert verdict(Release(), on=on)[0] == "release"
 
 
 def test_a_policy_keeps_what_was_raised() -> None:
-    """The exception becomes the reason, unless the verdict has its own. The policy spends an attempt if the verdict
-    does.
+    """The exception becomes the reason, unless the verdict has its own. The policy spends an
+    attempt if the verdict does.
     """
     claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
     for rule, reason, spend in [
@@ -447,13 +528,22 @@ def test_a_policy_keeps_what_was_raised() -> None:
         (RetryLater(5, "busy"), "busy", 0),
         (RetryLater(5, spend=True), "ValueError: x", 1),
     ]:
-        found = judge(Retry(attempts=3, on={ValueError: rule}), claim, ValueError("x"), 0.0, wait_fixed(7))
+        found = judge(
+            Retry(attempts=3, on={ValueError: rule}), claim, ValueError("x"), 0.0, wait_fixed(7)
+        )
         assert (found.reason, found.spend, found.attempts) == (reason, spend, 3)
 
 
 def test_a_policy_may_complete_with_a_result() -> None:
     claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
-    found = judge(Retry(on={KeyError: lambda _: Complete("r")}), claim, KeyError(), 0.0, wait_fixed(7), str.encode)
+    found = judge(
+        Retry(on={KeyError: lambda _: Complete("r")}),
+        claim,
+        KeyError(),
+        0.0,
+        wait_fixed(7),
+        str.encode,
+    )
     assert (found.kind, found.result) == ("complete", b"r")
 
 
@@ -464,11 +554,13 @@ def test_a_policy_that_makes_no_verdict_comes_out() -> None:
 
 def test_anew() -> None:
     claim = Claim(Job("1-0", b"x", "q", attempt=9), "w.1", "1-0", 9, 9)
-    found = judge(Retry(wait=wait_incrementing(10, 5)), claim, OSError(), 0.0, wait_fixed(7), anew=True)
+    found = judge(
+        Retry(wait=wait_incrementing(10, 5)), claim, OSError(), 0.0, wait_fixed(7), anew=True
+    )
     assert found.delay == 10.0
 
 
-# -- jobs of unknown kinds -----------------------------------------------------------------------------------
+# -- jobs of unknown kinds -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -476,14 +568,19 @@ def test_anew() -> None:
     [
         (0.0, 0, 300.0, ("retry", timedelta(seconds=10), 0)),
         (299.0, 50, 300.0, ("retry", timedelta(seconds=10), 0)),
-        (5000.0, 29, 300.0, ("retry", timedelta(seconds=10), 0)),  # old, but perhaps it has only waited for long
+        # old, but perhaps it has only waited for long
+        (5000.0, 29, 300.0, ("retry", timedelta(seconds=10), 0)),
         (300.0, 30, 300.0, ("dead", 0.0, 1)),
         (0.0, 0, 0.0, ("dead", 0.0, 1)),
     ],
 )
-def test_a_job_of_an_unknown_kind(age: float, rounds: int, grace: float, expected: tuple[str, Any, int]) -> None:
+def test_a_job_of_an_unknown_kind(
+    age: float, rounds: int, grace: float, expected: tuple[str, Any, int]
+) -> None:
     def handler(**kinds: Any) -> HandlerSettings:
-        return HandlerSettings("q", print, 1, Retry(), None, QueueSettings(), BytesCodec(), grace=grace, kinds=kinds)
+        return HandlerSettings(
+            "q", print, 1, Retry(), None, QueueSettings(), BytesCodec(), grace=grace, kinds=kinds
+        )
 
     job = Job("1-0", b"x", "q", {"kind": "c"}, attempt=3, enqueued_at=1000.0)
     claim = Claim(job, "w.1", "1-0", 3, 3 + rounds, leased_at=1000.0 + age)

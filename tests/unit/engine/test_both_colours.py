@@ -14,7 +14,8 @@ from headrace._engine.base import BaseEngine
 
 
 def test_roles_that_fail_at_the_same_moment_are_one_error(caplog: pytest.LogCaptureFixture) -> None:
-    """The second role fails while the first error is logged. Its own error is logged for debugging only."""
+    """The second role fails while the first error is logged. Its own error is logged for debugging
+    only."""
     engine: Any = SimpleNamespace(
         wake=lambda: None, drain=lambda: None, error=None, _gave_up=False, _hurried=False,
         _failing=threading.Lock(), lifecycle=SimpleNamespace(phase=Phase.RUNNING),

@@ -1,4 +1,5 @@
-"""The pages of the benches are made of the stored figures. Each peer is known wherever one is named."""
+"""The pages of the benches are made of the stored figures. Each peer is known wherever one is
+named."""
 
 from __future__ import annotations
 
@@ -28,7 +29,14 @@ def test_the_pages_are_of_the_kept_figures() -> None:
 
 def test_each_peer_says_how_it_is_set_up() -> None:
     assert SETTINGS.keys() == PEERS.keys()
-    named = {*compare.PACKAGES, *compare.BULK, *compare.BY_TCP, *compare.NEWER, *growth.MANY, *growth.NEW}
+    named = {
+        *compare.PACKAGES,
+        *compare.BULK,
+        *compare.BY_TCP,
+        *compare.NEWER,
+        *growth.MANY,
+        *growth.NEW,
+    }
     assert named <= PEERS.keys()
 
 

@@ -13,7 +13,16 @@ from headrace.console.cli.app import app
 from tests.support.facts import each
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text("utf-8")
-SAID_OF_ALL = {"--help", "--version", "--url", "--namespace", "--json", "--jsonl", "--yes", "--create"}
+SAID_OF_ALL = {
+    "--help",
+    "--version",
+    "--url",
+    "--namespace",
+    "--json",
+    "--jsonl",
+    "--yes",
+    "--create",
+}
 
 
 def commands(group: Any, before: str = "headrace") -> Iterator[tuple[str, Any]]:
@@ -35,7 +44,12 @@ def test_every_command_has_a_heading() -> None:
 
 @each("name", EVERY)
 def test_every_option_is_described(name: str) -> None:
-    options = {option for one in EVERY[name].params if not getattr(one, "hidden", False) for option in one.opts}
+    options = {
+        option
+        for one in EVERY[name].params
+        if not getattr(one, "hidden", False)
+        for option in one.opts
+    }
     long = {option for option in options if option.startswith("--")} - SAID_OF_ALL
     heading = re.search(rf"^## .*\b{name}(,.*)?$", PAGE, re.MULTILINE)
     assert heading is not None

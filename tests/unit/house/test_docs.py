@@ -1,4 +1,5 @@
-"""The links of the documentation lead somewhere, and its code compiles. The tests in tests/docs run the code."""
+"""The links of the documentation lead somewhere, and its code compiles. The tests in tests/docs run
+the code."""
 
 from __future__ import annotations
 
@@ -67,14 +68,20 @@ def reference() -> ModuleType:
 
 
 def test_the_pages_of_the_reference_are_fresh(reference: ModuleType) -> None:
-    stale = [path for path, text in reference.pages().items() if (reference.FOLDER / path).read_text("utf-8") != text]
+    stale = [
+        path
+        for path, text in reference.pages().items()
+        if (reference.FOLDER / path).read_text("utf-8") != text
+    ]
     assert stale == [], "run python docs/reference.py"
 
 
 def test_no_page_says_that_a_script_wrote_it_unless_that_is_so(reference: ModuleType) -> None:
     """The counts of .ci/house.py leave such pages and tables out."""
     says = {
-        page.relative_to(DOCS / "reference") for page in DOCS.rglob("*.md") if "by docs/" in page.read_text("utf-8")
+        page.relative_to(DOCS / "reference")
+        for page in DOCS.rglob("*.md")
+        if "by docs/" in page.read_text("utf-8")
     }
     assert {str(path) for path in says} == {*reference.pages(), "redis-protocol.md"}
 
@@ -112,7 +119,11 @@ def test_a_stale_protocol_page_fails_the_check(
 
 
 def test_every_key_is_described_and_no_other(protocol: ModuleType) -> None:
-    used = {part for name in protocol.names() for part in script(name).key_names} - {"result", "flow"}  # by their ids
+    # by their ids
+    used = {part for name in protocol.names() for part in script(name).key_names} - {
+        "result",
+        "flow",
+    }
     assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>", "flow:<id>", "jobs:<level>"}
 
 
@@ -128,11 +139,17 @@ def test_the_headers_name_keys_by_their_types(protocol: ModuleType) -> None:
 
 def test_every_proof_of_a_capability_is_a_test() -> None:
     page = FEATURES.read_text("utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| capability")]
+    rows = [
+        line
+        for line in page.splitlines()
+        if line.startswith("| ") and not line.startswith("| capability")
+    ]
     proofs = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)` \|$", page, re.MULTILINE)
     assert len(proofs) >= len(rows) - 1 > 90  # one is for examples, not for a queue
     for file, test in proofs:
-        found = re.findall(r"^def (test_\w+)\(", (ROOT / "tests" / file).read_text("utf-8"), re.MULTILINE)
+        found = re.findall(
+            r"^def (test_\w+)\(", (ROOT / "tests" / file).read_text("utf-8"), re.MULTILINE
+        )
         assert test in found, f"{file}::{test}"
 
 
@@ -170,7 +187,9 @@ def test_the_readme_starts_with_the_two_commands() -> None:
 def test_the_readme_s_links_are_absolute() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     assert all(link.startswith(REPOSITORY) for link in _LINK.findall(_FENCE.sub("", text)))
-    assert f'Documentation = "{REPOSITORY}docs/index.md"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'Documentation = "{REPOSITORY}docs/index.md"' in (ROOT / "pyproject.toml").read_text(
+        "utf-8"
+    )
 
 
 @each("page", [*PAGES, *OTHERS], ids=name)
@@ -188,13 +207,16 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @each("page", [*PAGES, *OTHERS], ids=name)
 def test_there_is_one_way_to_install(page: Path) -> None:
-    text = page.read_text("utf-8").replace("RUN pip install", "")  # of an image, whose only Python it is
+    # of an image, whose only Python it is
+    text = page.read_text("utf-8").replace("RUN pip install", "")
     assert not re.search(r"(?<!python -m )\bpip install", text)
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     """Once, by its purpose."""
-    nav = (ROOT / ".mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2].partition("\ntheme:")[0]
+    nav = (
+        (ROOT / ".mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2].partition("\ntheme:")[0]
+    )
     pages = re.findall(r"([\w/-]+\.md)$", nav, re.MULTILINE)
     wanted = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert sorted(pages) == sorted(wanted)

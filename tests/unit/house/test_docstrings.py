@@ -1,4 +1,5 @@
-"""Hand-written classes of both colours have the same docstrings. Their signatures name all options."""
+"""Hand-written classes of both colours have the same docstrings. Their signatures name all
+options."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ from headrace.testing import run_until_empty, run_until_empty_async
 from tests.support.facts import each
 from tests.unit.house.test_parity import USED
 
-PAIRS: list[tuple[type, type]] = [*USED, (Inspector, AsyncInspector), (EventStream, AsyncEventStream)]
+PAIRS: list[tuple[type, type]] = [
+    *USED,
+    (Inspector, AsyncInspector),
+    (EventStream, AsyncEventStream),
+]
 BY_HAND = [pair for pair in USED if pair[0] in {Receipt, Worker}]  # the others are generated
 
 # (text for threads, text for asyncio), wherever it stands
@@ -67,7 +72,8 @@ def for_asyncio(place: str, text: str) -> str:
 
 
 def documented() -> Iterator[tuple[str, str, str]]:
-    """Yield (place, text for threads, text for asyncio) of each class, and of each method that differs by colour."""
+    """Yield (place, text for threads, text for asyncio) of each class, and of each method that
+    differs by colour."""
     for kind, twin in BY_HAND:
         yield f"{kind.__name__}.", kind.__doc__ or "", twin.__doc__ or ""
         for name, method in inspect.getmembers(kind, callable):
@@ -109,7 +115,9 @@ def verbs() -> Iterator[tuple[str, Callable[..., object]]]:
                 yield f"{kind.__name__}.{name}", method
 
 
-@each(("place", "verb"), [pytest.param(*row, id=row[0]) for row in verbs() if row[0] not in NAMELESS])
+@each(
+    ("place", "verb"), [pytest.param(*row, id=row[0]) for row in verbs() if row[0] not in NAMELESS]
+)
 def test_a_signature_names_what_is_taken(place: str, verb: Callable[..., object]) -> None:
     """No signature has `**options`, which only a reader of the source could resolve."""
     found = inspect.signature(verb).parameters.values()
@@ -120,13 +128,24 @@ def test_a_signature_names_what_is_taken(place: str, verb: Callable[..., object]
 def spelled() -> Iterator[tuple[Callable[..., object], type]]:
     """Yield the public functions that take the keys of a `TypedDict`."""
     for _, verb in verbs():
-        if (options := verb.__annotations__.get("options", verb.__annotations__.get("conditions"))) is not None:
-            yield verb, vars(inspect.getmodule(verb))[str(options).removeprefix("Unpack[").removesuffix("]")]
+        if (
+            options := verb.__annotations__.get("options", verb.__annotations__.get("conditions"))
+        ) is not None:
+            yield (
+                verb,
+                vars(inspect.getmodule(verb))[
+                    str(options).removeprefix("Unpack[").removesuffix("]")
+                ],
+            )
 
 
 @each(("verb", "kind"), [pytest.param(*row, id=row[0].__qualname__) for row in spelled()])
-def test_a_signature_names_the_options_that_are_taken(verb: Callable[..., object], kind: type) -> None:
+def test_a_signature_names_the_options_that_are_taken(
+    verb: Callable[..., object], kind: type
+) -> None:
     shown = {one.name for one in inspect.signature(verb).parameters.values()}
-    others = {*get_type_hints(QueueOptions), *get_type_hints(Conditions)} - get_type_hints(kind).keys()
+    others = {*get_type_hints(QueueOptions), *get_type_hints(Conditions)} - get_type_hints(
+        kind
+    ).keys()
     assert get_type_hints(kind).keys() <= shown
     assert not shown & others - verb.__annotations__.keys()

@@ -1,4 +1,5 @@
-"""The page docs/reference/errors.md lists every class of error. Each row has a test, and each test has a row."""
+"""The page docs/reference/errors.md lists every class of error. Each row has a test, and each test
+has a row."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def table(heading: str) -> list[list[str]]:
 
 
 ANSWERS = {
-    name.strip(" `"): row[2] for row in table("From the server, and the way to it") for name in row[0].split(", ")
+    name.strip(" `"): row[2]
+    for row in table("From the server, and the way to it")
+    for name in row[0].split(", ")
 }
 CODES = {name: verdict for name, verdict in ANSWERS.items() if name.isupper()}
 
@@ -72,7 +75,9 @@ def answered(reply: str) -> exceptions.RedisError:
 
 
 @each("code", CODES)
-@each("form", ["{}", "ERR Error running script (call to f_1): @user_script:12: {}"], ids=["", "6.2"])
+@each(
+    "form", ["{}", "ERR Error running script (call to f_1): @user_script:12: {}"], ids=["", "6.2"]
+)
 def test_codes_are_waited_out_as_the_page_says(code: str, form: str) -> None:
     """Scripts of Redis 6.2 wrap them."""
     error = answered(form.format(f"{code} 1 127.0.0.1:1"))  # the shape that MOVED and ASK have
@@ -81,7 +86,9 @@ def test_codes_are_waited_out_as_the_page_says(code: str, form: str) -> None:
 
 def test_all_that_is_waited_out_is_on_the_page() -> None:
     known = re.findall(r"[A-Z]{3,}", retrying._HEALS.pattern)
-    assert {code for code, verdict in CODES.items() if verdict.startswith("waited out")} == set(known)
+    assert {code for code, verdict in CODES.items() if verdict.startswith("waited out")} == set(
+        known
+    )
 
 
 def test_transport_errors_are_waited_out() -> None:
@@ -95,7 +102,12 @@ def test_transport_errors_are_waited_out() -> None:
         TimeoutError(),
     ):
         assert retrying.heals(error), error
-    for error in (ValueError(), exceptions.ResponseError("ERR unknown"), exceptions.DataError(), KeyError("BUSY")):
+    for error in (
+        ValueError(),
+        exceptions.ResponseError("ERR unknown"),
+        exceptions.DataError(),
+        KeyError("BUSY"),
+    ):
         assert not retrying.heals(error), error
 
 
@@ -111,7 +123,8 @@ def test_times_are_those_of_the_code() -> None:
 
 def test_the_tree_is_the_code_s() -> None:
     def drawn(kind: type[BaseException]) -> list[tuple[int, str]]:
-        children = [child for child in kind.__subclasses__() if child.__name__ in errors.__all__]  # not the CLI's own
+        # not the CLI's own
+        children = [child for child in kind.__subclasses__() if child.__name__ in errors.__all__]
         below = [(depth + 1, name) for child in children for depth, name in drawn(child)]
         values = " (ValueError)" if ValueError in kind.__bases__ else ""
         return [(0, kind.__name__ + values), *below]

@@ -36,7 +36,11 @@ def made(source: str) -> set[str]:
             found |= {one.name for one in node.names} & LOCKS
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             of = node.func.value
-            if isinstance(of, ast.Name) and of.id in ("threading", "_thread") and node.func.attr in LOCKS:
+            if (
+                isinstance(of, ast.Name)
+                and of.id in ("threading", "_thread")
+                and node.func.attr in LOCKS
+            ):
                 found.add(node.func.attr)
     return found
 
@@ -44,17 +48,24 @@ def made(source: str) -> set[str]:
 def test_every_lock_is_in_the_list() -> None:
     """Programs of the command line are left out, because they fork nothing that uses them."""
     paths = [path for path in SOURCES.rglob("*.py") if "cli" not in path.parts]
-    by_themselves = {str(path.relative_to(SOURCES)) for path in paths if made(path.read_text("utf-8"))}
+    by_themselves = {
+        str(path.relative_to(SOURCES)) for path in paths if made(path.read_text("utf-8"))
+    }
     assert by_themselves <= ELSEWHERE.keys()
-    assert made("import threading\nx = threading.Lock()") == made("from threading import Lock") == {"Lock"}
+    assert (
+        made("import threading\nx = threading.Lock()")
+        == made("from threading import Lock")
+        == {"Lock"}
+    )
 
 
 def test_every_cached_property_is_in_the_list() -> None:
-    """Before Python 3.12 each cached property has a lock. `attrs` makes its own for classes with slots, without a
-    lock.
+    """Before Python 3.12 each cached property has a lock. `attrs` makes its own for classes with
+    slots, without a lock.
     """
     names = [module.name for module in pkgutil.walk_packages(headrace.__path__, "headrace.")]
-    alone = ("headrace.__main__", "headrace.django.", "headrace.django._child")  # Django imports the last two
+    # Django imports the last two
+    alone = ("headrace.__main__", "headrace.django.", "headrace.django._child")
     modules = [importlib.import_module(name) for name in names if not name.startswith(alone)]
     classes = {one for module in modules for one in vars(module).values() if inspect.isclass(one)}
     cached = {
@@ -65,7 +76,9 @@ def test_every_cached_property_is_in_the_list() -> None:
         if isinstance(value, functools.cached_property)
     }
     assert {"Driver._executor", "Queue._waiters"} <= cached.keys()
-    assert [name for name, value in cached.items() if not isinstance(value, _forks.cached_property)] == []
+    assert [
+        name for name, value in cached.items() if not isinstance(value, _forks.cached_property)
+    ] == []
 
 
 HELD = """
@@ -105,7 +118,11 @@ os._exit(0)
 def test_a_child_finds_every_lock_free() -> None:
     """Another thread of its parent holds all of them."""
     ended = subprocess.run(
-        [sys.executable, "-c", HELD, "redis://127.0.0.1:1"], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", HELD, "redis://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     number, status = map(int, ended.stdout.split())
     assert number >= 10
@@ -139,7 +156,11 @@ os._exit(0)
 def test_a_child_waits_for_no_first_call_of_its_parent() -> None:
     """Another thread of its parent was in the first call of a queue."""
     ended = subprocess.run(
-        [sys.executable, "-c", FIRST, "redis://127.0.0.1:1"], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", FIRST, "redis://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     assert ended.stdout.strip() == "0"
 
@@ -170,5 +191,7 @@ os._exit(0)
 
 def test_a_child_waits_for_no_search_of_its_parent() -> None:
     """A thread learns the map, and a fork does not copy it."""
-    ended = subprocess.run([sys.executable, "-c", SEARCHED], capture_output=True, text=True, timeout=120, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", SEARCHED], capture_output=True, text=True, timeout=120, check=True
+    )
     assert ended.stdout.strip() == "0"

@@ -1,4 +1,5 @@
-"""The console, SQL and Django are guests. They import no private name of the core or of another guest."""
+"""The console, SQL and Django are guests. They import no private name of the core or of another
+guest."""
 
 from __future__ import annotations
 
@@ -20,11 +21,16 @@ AT_MOST = 39  # names of the door
 
 def files(guest: str) -> list[Path]:
     roots = [SOURCE / name for name in GUESTS[guest]]
-    return [file for root in roots for file in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
+    return [
+        file
+        for root in roots
+        for file in ([root] if root.is_file() else sorted(root.rglob("*.py")))
+    ]
 
 
 def private_names(guest: str, file: Path) -> list[str]:
-    """The private names that a module imports of the core or another guest, and private attributes that it reads."""
+    """The private names that a module imports of the core or another guest, and private attributes
+    that it reads."""
     text = file.read_text("utf-8")
     own = f"headrace.{guest}."
     found: list[str] = []
@@ -33,9 +39,14 @@ def private_names(guest: str, file: Path) -> list[str]:
             found += [one.name for one in node.names]
         elif isinstance(node, ast.ImportFrom):
             found += [f"{node.module}.{one.name}" for one in node.names]
-        elif isinstance(node, ast.Constant) and re.fullmatch(r"headrace[\w.]+", str(node.value)):  # import_module("…")
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"headrace[\w.]+", str(node.value)):
+            # the name of a module for `import_module`
             found.append(str(node.value))
-    taken = [name for name in found if re.match(r"headrace\..*\b_(?!_)", name) and not name.startswith(own)]
+    taken = [
+        name
+        for name in found
+        if re.match(r"headrace\..*\b_(?!_)", name) and not name.startswith(own)
+    ]
     return taken + ["SLF001"] * text.count("noqa: SLF001")
 
 

@@ -21,7 +21,9 @@ def root(tmp_path: Path) -> Path:
     """Return a project with a record of a limit of 1,200 words."""
     decisions = tmp_path / "docs" / "decisions"
     decisions.mkdir(parents=True)
-    (decisions / "more-words.md").write_text(f"`{NAME}` may be 1,200, for a page on backups.\n", "utf-8")
+    (decisions / "more-words.md").write_text(
+        f"`{NAME}` may be 1,200, for a page on backups.\n", "utf-8"
+    )
     return tmp_path
 
 
@@ -35,7 +37,9 @@ def test_a_limit_rises_with_its_record(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "record"), [(1200, ""), (1200, "another.md"), (1300, "more-words.md")], ids=["none", "missing", "other"]
+    ("limit", "record"),
+    [(1200, ""), (1200, "another.md"), (1300, "more-words.md")],
+    ids=["none", "missing", "other"],
 )
 def test_a_limit_does_not_rise_otherwise(root: Path, limit: int, record: str) -> None:
     (complaint,) = HOUSE["unrecorded"](row(limit, record), {NAME: 1000}, root)

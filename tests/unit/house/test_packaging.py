@@ -16,13 +16,21 @@ GITHUB = ROOT / ".github"
 
 def test_the_groups_of_developers_are_what_the_extra_brings() -> None:
     groups = PROJECT["dependency-groups"]
-    extra = [one for one in PROJECT["project"]["optional-dependencies"]["dev"] if not one.startswith("headrace[")]
+    extra = [
+        one
+        for one in PROJECT["project"]["optional-dependencies"]["dev"]
+        if not one.startswith("headrace[")
+    ]
     assert sorted(groups["tests"] + groups["lint"]) == sorted(extra)
     assert groups["dev"] == [{"include-group": "tests"}, {"include-group": "lint"}]
 
 
 def test_actions_are_pinned_by_their_commits() -> None:
-    used = [line for path in GITHUB.glob("workflows/*.yml") for line in re.findall(r"uses: (.*)", path.read_text())]
+    used = [
+        line
+        for path in GITHUB.glob("workflows/*.yml")
+        for line in re.findall(r"uses: (.*)", path.read_text())
+    ]
     assert len(used) > 4
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", one) for one in used)
 

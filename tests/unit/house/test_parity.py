@@ -1,4 +1,5 @@
-"""The generated twins have the same files, classes, methods, parameters and bodies. Only `await` differs."""
+"""The generated twins have the same files, classes, methods, parameters and bodies. Only `await`
+differs."""
 
 from __future__ import annotations
 
@@ -77,9 +78,14 @@ def methods() -> Iterator[tuple[type, type, str]]:
 
 def same(text: object) -> str:
     """Return an annotation or a line of code in the other colour."""
-    plain = str(text).replace("redis.asyncio", "redis").replace("headrace._net.aio", "headrace._net.sync")
+    plain = (
+        str(text)
+        .replace("redis.asyncio", "redis")
+        .replace("headrace._net.aio", "headrace._net.sync")
+    )
     plain = plain.replace("asyncio.sleep", "time.sleep")
-    plain = re.sub(r"^Awaitable\[(\w+)\]$", r"\1", plain)  # a method that gives a future, or a coroutine of another
+    # a method that gives a future, or a coroutine of another
+    plain = re.sub(r"^Awaitable\[(\w+)\]$", r"\1", plain)
     for theirs in (
         "AsyncIterator",
         "AsyncIterable",
@@ -94,11 +100,16 @@ def same(text: object) -> str:
         "AsyncClient",
     ):
         plain = plain.replace(theirs, theirs.removeprefix("Async"))
-    plain = plain.replace("each(jobs)", "jobs").replace(" | Iterable[Any]", "")  # what is iterated may be asynchronous
+    # what is iterated may be asynchronous
+    plain = plain.replace("each(jobs)", "jobs").replace(" | Iterable[Any]", "")
     plain = plain.replace("Stream[Any]", "Iterable[Any]")
     for ours, theirs in LIFE.items():
         plain = plain.replace(theirs, ours)
-    return plain.replace("__anext__", "__next__").replace("__aiter__", "__iter__").replace("StopAsync", "Stop")
+    return (
+        plain.replace("__anext__", "__next__")
+        .replace("__aiter__", "__iter__")
+        .replace("StopAsync", "Stop")
+    )
 
 
 @each(("kind", "twin"), TWINS)
@@ -151,7 +162,11 @@ def generate(source: str) -> str:
 def test_the_verbs_for_threads_are_generated() -> None:
     """A file that was edited by hand, or whose source has changed, is found."""
     done = subprocess.run(
-        [sys.executable, ROOT / ".ci" / "twins.py", "--check"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, ROOT / ".ci" / "twins.py", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -159,7 +174,10 @@ def test_the_verbs_for_threads_are_generated() -> None:
 @each(
     ("ours", "theirs"),
     [
-        ("async def f(self) -> None:\n    await self.g()\n", "def f(self) -> None:\n    self.g()\n"),
+        (
+            "async def f(self) -> None:\n    await self.g()\n",
+            "def f(self) -> None:\n    self.g()\n",
+        ),
         ("won = (await self._run(op))[0]\n", "won = self._run(op)[0]\n"),
         ("x = (await a) or b\n", "x = a or b\n"),
         ("call((await a), b)\n", "call(a, b)\n"),
@@ -174,8 +192,13 @@ def test_how_a_module_is_translated(ours: str, theirs: str) -> None:
 
 
 def test_both_executors_follow_one_policy() -> None:
-    """Both executors use one definition of the errors to wait out, the time to wait, and the pauses."""
-    assert inspect.getsource(Trips).count("policy(") == inspect.getsource(AsyncTrips).count("policy(") == 1
+    """Both executors use one definition of the errors to wait out, the time to wait, and the
+    pauses."""
+    assert (
+        inspect.getsource(Trips).count("policy(")
+        == inspect.getsource(AsyncTrips).count("policy(")
+        == 1
+    )
     assert "policy(" not in inspect.getsource(AsyncExecutor) + inspect.getsource(Executor)
     policy = retrying.policy(retrying.RetryBudget(Outage({}), lambda: 5.0, 1.0, retrying.Trip([])))
     assert policy.keys() == {"retry", "wait", "stop", "reraise", "before"}

@@ -1,4 +1,5 @@
-"""Every planted bug replaces text of the current scripts and modules. Otherwise it would plant nothing."""
+"""Every planted bug replaces text of the current scripts and modules. Otherwise it would plant
+nothing."""
 
 from __future__ import annotations
 
@@ -36,22 +37,43 @@ def edits() -> Iterator[tuple[str, str, str, str]]:
 
 
 CALLED = re.compile(r"(?<![.:\w])([a-z_]+)(?:[.:][a-z_]+)*\(")
-OF_LUA = {"and", "or", "not", "if", "then", "return", "ipairs", "tonumber", "unpack", "string", "math", "redis"}
+OF_LUA = {
+    "and",
+    "or",
+    "not",
+    "if",
+    "then",
+    "return",
+    "ipairs",
+    "tonumber",
+    "unpack",
+    "string",
+    "math",
+    "redis",
+}
 
 
 @each(("bug", "name", "old", "new"), list(edits()))
 def test_it_fits(bug: str, name: str, old: str, new: str) -> None:
-    """The bug replaces a text that is there. It calls no removed function, because that would be an error and no
-    bug.
+    """The bug replaces a text that is there. It calls no removed function, because that would be an
+    error and no bug.
     """
-    sources = [source for one in (names() if name == "*" else [name]) if old in (source := script(one).source)]
+    sources = [
+        source
+        for one in (names() if name == "*" else [name])
+        if old in (source := script(one).source)
+    ]
     assert sources, f"{bug}: {old!r}"
     called = set(CALLED.findall(new)) - OF_LUA
     assert any(called <= set(CALLED.findall(source)) for source in sources), f"{bug}: {called}"
 
 
 ROOMS = (cluster.MUTANTS, cluster.SENTINEL, cluster.DURABLE, cluster.SHARDS, cluster.HAND_OVER)
-IN_MODULES = {name: bug for some in (*ROOMS, cluster.STORM, cluster.DURABLE_STORM) for name, bug in some.items()}
+IN_MODULES = {
+    name: bug
+    for some in (*ROOMS, cluster.STORM, cluster.DURABLE_STORM)
+    for name, bug in some.items()
+}
 
 
 @each("bug", IN_MODULES)

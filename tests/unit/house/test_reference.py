@@ -30,7 +30,13 @@ from tests.support.facts import each
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-MODULES = ("headrace.codecs", "headrace.inspect", "headrace.sql", "headrace.testing", "headrace.web")
+MODULES = (
+    "headrace.codecs",
+    "headrace.inspect",
+    "headrace.sql",
+    "headrace.testing",
+    "headrace.web",
+)
 QUEUE = {"name", "namespace", "codec"}  # arguments of a queue that are no settings
 SERVER = {"url", "client"}
 
@@ -40,8 +46,11 @@ def page(name: str) -> str:
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Return the cells of all tables between *heading* and the next one, without the heads of the tables."""
-    section = re.split(r"^#+ ", text.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    """Return the cells of all tables between *heading* and the next one, without the heads of the
+    tables."""
+    section = re.split(r"^#+ ", text.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[
+        0
+    ]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     heads = [number for number, line in enumerate(lines) if line.startswith("|---")]
     heads += [number - 1 for number in heads]
@@ -57,7 +66,7 @@ def parameters(verb: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in inspect.signature(verb).parameters.items() if name != "self"}
 
 
-# -- settings.md ------------------------------------------------------------------------------------------------------
+# -- settings.md -----------------------------------------------------------------------------------
 
 SETTINGS = page("reference/settings.md")
 
@@ -93,7 +102,11 @@ def test_the_options_of_handlers_and_workers_are_those_of_their_signatures() -> 
     found = set(chain.from_iterable(parameters(verb) for verb in verbs))
     assert told == found - {"queue", "codec"} - set(get_type_hints(QueueOptions))
     worker = {named(row[0])[0]: row[1] for row in rows(SETTINGS, "Workers")}
-    defaults = {name: one.default for name, one in parameters(headrace.Worker.__init__).items() if name not in SERVER}
+    defaults = {
+        name: one.default
+        for name, one in parameters(headrace.Worker.__init__).items()
+        if name not in SERVER
+    }
     assert worker.keys() == defaults.keys()
     assert not [name for name in defaults if not agrees(worker[name], defaults[name])]
 
@@ -113,12 +126,13 @@ def test_a_fixed_figure_is_that_of_the_code(row: str, says: str) -> None:
     assert says in dict(rows(SETTINGS, "Fixed"))[row]
 
 
-# -- api.md -----------------------------------------------------------------------------------------------------------
+# -- api.md ----------------------------------------------------------------------------------------
 
 API = page("reference/api.md")
 OPS = Ops(Keys.of("q", "headrace"), QueueSettings())
 ADDED = limits.JOBS_PER_SCRIPT
-BATCHES: dict[str, list[int | Op[Any]]] = {  # a number of the table is this constant, or an argument of this operation
+# a number of the table is this constant, or an argument of this operation
+BATCHES: dict[str, list[int | Op[Any]]] = {
     "enqueue_many": [ADDED, ADDED // 3, ADDED // 4],
     "enqueue_stream": [calls.JOBS_AT_ONCE, calls.BYTES_AT_ONCE >> 20],
     "lease_many": [limits.CLAIMS_PER_SCRIPT, limits.LEASED_PER_SCRIPT],
@@ -136,12 +150,16 @@ IN_SCRIPTS = {"find", "schedules", "delete"}  # the script itself has the number
 
 
 def test_the_batch_sizes_are_the_code_s() -> None:
-    told = {named(row[0])[0]: re.findall(r"\d[\d,]*", row[1]) for row in rows(API, "Jobs in one script")}
+    told = {
+        named(row[0])[0]: re.findall(r"\d[\d,]*", row[1]) for row in rows(API, "Jobs in one script")
+    }
     assert told.keys() == BATCHES.keys() | IN_SCRIPTS
     for call, sizes in BATCHES.items():
         for figure, size in zip(told[call], sizes, strict=False):
             number = int(figure.replace(",", ""))
-            assert str(number) in list(map(str, size.args)) if isinstance(size, Op) else number == size, call
+            assert (
+                str(number) in list(map(str, size.args)) if isinstance(size, Op) else number == size
+            ), call
     for call in IN_SCRIPTS:
         (number, *_) = (int(figure.replace(",", "")) for figure in told[call])
         source = (ROOT / "src" / "headrace" / "lua" / f"{call}.lua").read_text("utf-8")
@@ -181,7 +199,11 @@ VERBS = [
 @each(("kind", "name"), VERBS)
 def test_every_verb_has_a_section_with_its_arguments(kind: type, name: str) -> None:
     text = section(kind, f"{kind.__name__}.{name}")
-    given = [one for one, how in parameters(getattr(kind, name)).items() if how.kind is not how.VAR_KEYWORD]
+    given = [
+        one
+        for one, how in parameters(getattr(kind, name)).items()
+        if how.kind is not how.VAR_KEYWORD
+    ]
     assert [one for one in given if not re.search(rf"\b{one}\b", text)] == []
     assert len(text.split("```")) >= 3  # the signature
     assert text.rpartition("```")[2].strip()  # and words
@@ -198,12 +220,24 @@ PUBLIC = [
 @each(("module", "name"), PUBLIC)
 def test_every_public_name_has_one_section(module: ModuleType, name: str) -> None:
     text = section(type(module), name)
-    assert " ".join((getattr(module, name).__doc__ or "").split()[:2]) in text or not callable(getattr(module, name))
+    assert " ".join((getattr(module, name).__doc__ or "").split()[:2]) in text or not callable(
+        getattr(module, name)
+    )
 
 
 VALUES = [
     getattr(headrace, name)
-    for name in ("Job", "NewJob", "Counts", "Event", "JobState", "Schedule", "Receipt", "FlowState", "Rate")
+    for name in (
+        "Job",
+        "NewJob",
+        "Counts",
+        "Event",
+        "JobState",
+        "Schedule",
+        "Receipt",
+        "FlowState",
+        "Rate",
+    )
 ]
 
 
@@ -213,26 +247,31 @@ INTERNAL = {"step", "tokens"}  # of a rate: how its script counts
 @each("kind", VALUES)
 def test_every_field_of_a_value_is_named(kind: type) -> None:
     fields = {one.name for one in attrs.fields(kind)}
-    fields |= {name for name, one in inspect.getmembers(kind) if isinstance(one, property)} - INTERNAL
+    fields |= {
+        name for name, one in inspect.getmembers(kind) if isinstance(one, property)
+    } - INTERNAL
     public = {name for name in fields if not name.startswith("_")}
     text = section(kind, kind.__name__)
     assert {name for name in public if not re.search(rf"\b{name}\b", text)} == set()
 
 
-# -- choosing.md ------------------------------------------------------------------------------------------------------
+# -- choosing.md -----------------------------------------------------------------------------------
 
 
 def test_the_versions_of_others_are_those_that_were_measured() -> None:
     """The versions belong to the peers in Python that the page compares line by line."""
     peers = json.loads((ROOT / "bench" / "results" / "compare.json").read_text("utf-8"))["peers"]
     told = dict(
-        re.findall(r"\b(Celery|RQ|Dramatiq|arq) (\d+\.\d+)", page("explanation/choosing.md").partition("\n## ")[0])
+        re.findall(
+            r"\b(Celery|RQ|Dramatiq|arq) (\d+\.\d+)",
+            page("explanation/choosing.md").partition("\n## ")[0],
+        )
     )
     assert told == {name: ".".join(peers[name.lower()]["version"].split(".")[:2]) for name in told}
     assert len(told) == 4
 
 
-# -- spans-and-metrics.md ---------------------------------------------------------------------------------------------
+# -- spans-and-metrics.md --------------------------------------------------------------------------
 
 
 class Meter:
@@ -258,16 +297,21 @@ def test_the_instruments_are_those_that_are_made() -> None:
     meter = Meter()
     Instruments(meter)
     told = {
-        named(row[0])[0]: (row[1], row[2].strip("`")) for row in rows(page("reference/spans-and-metrics.md"), "Metrics")
+        named(row[0])[0]: (row[1], row[2].strip("`"))
+        for row in rows(page("reference/spans-and-metrics.md"), "Metrics")
     }
     assert told == meter.made
 
 
-# -- the maps of the project ------------------------------------------------------------------------------------------
+# -- the maps of the project -----------------------------------------------------------------------
 
 
 def test_contributing_names_each_task() -> None:
-    told = [name for row in rows(page("contributing.md"), "Set up") for name in re.findall(r"`(?:poe )?(\w+)`", row[0])]
+    told = [
+        name
+        for row in rows(page("contributing.md"), "Set up")
+        for name in re.findall(r"`(?:poe )?(\w+)`", row[0])
+    ]
     assert sorted(told) == sorted(PROJECT["tool"]["poe"]["tasks"])
 
 
@@ -287,20 +331,30 @@ def contract(start: str) -> list[str]:
 
 
 def test_design_has_the_layers_that_are_checked() -> None:
-    block = re.search(r"^```text\n(django.*?)^```$", page("explanation/design.md"), re.MULTILINE | re.DOTALL)
+    block = re.search(
+        r"^```text\n(django.*?)^```$", page("explanation/design.md"), re.MULTILINE | re.DOTALL
+    )
     assert block is not None
-    told = [name for line in block[1].splitlines() for name in re.split(r"  +", line)[0].split(" | ")]
-    assert told == [name for name in contract("Folders") if name not in {"__main__", "_forks", "_installing"}] + [
-        "lua/"
+    told = [
+        name for line in block[1].splitlines() for name in re.split(r"  +", line)[0].split(" | ")
     ]
+    assert told == [
+        name for name in contract("Folders") if name not in {"__main__", "_forks", "_installing"}
+    ] + ["lua/"]
     (core,) = (line for line in block[1].splitlines() if line.startswith("_core"))
-    rooms = [name for name in contract("The core's rooms") if (ROOT / "src/headrace/_core" / name).is_dir()]
+    rooms = [
+        name
+        for name in contract("The core's rooms")
+        if (ROOT / "src/headrace/_core" / name).is_dir()
+    ]
     assert named(core) == rooms
 
 
 def drawn(picture: str) -> set[str]:
     """Return the names in the boxes of a drawing."""
-    boxes = re.findall(r'class="name"[^>]*>([^<]+)<', (DOCS / "pictures" / picture).read_text("utf-8"))
+    boxes = re.findall(
+        r'class="name"[^>]*>([^<]+)<', (DOCS / "pictures" / picture).read_text("utf-8")
+    )
     return {name for box in boxes for name in box.split(", ")}
 
 
@@ -309,7 +363,11 @@ def test_the_drawing_of_a_worker_has_its_roles() -> None:
     sources = [(core / room / "roles.py").read_text("utf-8") for room in ("worker", "shards")]
     roles = {name for text in sources for name in re.findall(r'yield "(\w+)", ', text)}
     assert roles <= drawn("worker-roles.svg")
-    assert drawn("worker-roles.svg") - roles == {"handlers: threads", "or tasks of the event loop", "server"}
+    assert drawn("worker-roles.svg") - roles == {
+        "handlers: threads",
+        "or tasks of the event loop",
+        "server",
+    }
 
 
 def test_the_drawing_of_a_job_has_its_states() -> None:

@@ -34,18 +34,25 @@ def cases(folder: str, axes: Sequence[str], mark: str, name: str) -> Iterator[An
     """Yield stand-ins for the cases of one body."""
     function = object()
     for values in product(*(AXES[axis] for axis in axes)):
-        item = SimpleNamespace(function=function, originalname=name, path=Path(f"tests/{folder}/test_it.py"))
-        item.get_closest_marker = lambda name: SimpleNamespace(args=MARKS[mark]) if mark.startswith(name) else None
+        item = SimpleNamespace(
+            function=function, originalname=name, path=Path(f"tests/{folder}/test_it.py")
+        )
+        item.get_closest_marker = lambda name: (
+            SimpleNamespace(args=MARKS[mark]) if mark.startswith(name) else None
+        )
         if axes:
             item.callspec = SimpleNamespace(params=dict(zip(axes, values, strict=True)))
         yield item
 
 
 @each(("folder", "axes", "mark"), BODIES)
-def test_each_case_on_the_newest_server_is_in_one_ring(folder: str, axes: Sequence[str], mark: str) -> None:
+def test_each_case_on_the_newest_server_is_in_one_ring(
+    folder: str, axes: Sequence[str], mark: str
+) -> None:
     """A body without a mark runs by default, in both colours if their code differs by hand.
 
-    On the oldest server a body has one case: by default if it is one of `scripts`, and otherwise in `others`.
+    On the oldest server a body has one case: by default if it is one of `scripts`, and otherwise in
+    `others`.
     """
     for number in range(20):  # names, which decide
         items = [*cases(folder, axes, mark, f"test_{number}")]

@@ -41,14 +41,19 @@ def _helps(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 @each("path", list(_helps(COMMAND)), ids=" ".join)
 def test_no_help_is_cut(path: tuple[str, ...]) -> None:
     """Every line fits into 80 columns, and no command's summary ends in dots."""
-    lines = CliRunner().invoke(COMMAND, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output.splitlines()
+    lines = (
+        CliRunner()
+        .invoke(COMMAND, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"})
+        .output.splitlines()
+    )
     assert lines
     assert [line for line in lines[1:] if len(line) > 80 or line.rstrip().endswith("...")] == []
 
 
 @each("path", list(_helps(COMMAND)), ids=" ".join)
 def test_messages_name_options_as_they_are_typed(path: tuple[str, ...]) -> None:
-    """An error of the library may name an option by its argument. A value is named only if the option was given."""
+    """An error of the library may name an option by its argument. A value is named only if the
+    option was given."""
     command = COMMAND
     for word in path:
         command = command.commands[word]
@@ -62,7 +67,8 @@ def test_messages_name_options_as_they_are_typed(path: tuple[str, ...]) -> None:
 
 
 def test_pages_and_terminal_act_by_the_table() -> None:
-    """Each verb that an access rule may grant is an action, has a form, and only such verbs have keys."""
+    """Each verb that an access rule may grant is an action, has a form, and only such verbs have
+    keys."""
     assert CALLS.keys() == ACTIONS
     forms = "".join(page.read_text("utf-8") for page in (UI / "web" / "templates").glob("*.html"))
     bulk = {name for name, verb in VERBS.items() if verb.states}

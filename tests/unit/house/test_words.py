@@ -1,7 +1,8 @@
-"""The words of the code. Docstrings begin with a verb or a noun, programs are no persons, and constants say their
-unit.
+"""The words of the code. Docstrings begin with a verb or a noun, programs are no persons, and
+constants say their unit.
 
-What a word means is in docs/reference/glossary.md; whether a sentence is true, only a reader can tell.
+What a word means is in docs/reference/glossary.md; whether a sentence is true, only a reader can
+tell.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from headrace._protocol.script import header, names
 
 SRC = Path(headrace.__file__).parent
 SUPPORT = Path(__file__).parents[2] / "support"
-CLAUSE = re.compile(r"(?:what|whatever|those|whose|who|whoever|how|which|where)\b", re.IGNORECASE)  # hides the subject
-NO_VERB = re.compile(r"(?:A|An|The|All|Its|Their|Whether|Not|Once|From|Until|With)\b|[*\d(]")  # begins no command
+# hides the subject
+CLAUSE = re.compile(r"(?:what|whatever|those|whose|who|whoever|how|which|where)\b", re.IGNORECASE)
+# begins no command
+NO_VERB = re.compile(r"(?:A|An|The|All|Its|Their|Whether|Not|Once|From|Until|With)\b|[*\d(]")
 PERSON = re.compile(r"\b(?:who|whom|whoever|somebody|nobody|anybody|everybody)\b", re.IGNORECASE)
 UNITS = {"seconds": "_S", "ms": "_MS", "bytes": "BYTES", "characters": "CHARACTERS"}
 BYTES_BY_NATURE = {"SIZE_LIMIT_AT_LEAST"}  # a size is in bytes
@@ -29,7 +32,8 @@ Found = tuple[str, ast.AST, str]
 
 
 def docstrings(root: Path) -> Iterator[Found]:
-    """Yield (place, node, text) of each docstring below *root*, including docstrings of attributes."""
+    """Yield (place, node, text) of each docstring below *root*, including docstrings of
+    attributes."""
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -47,20 +51,27 @@ def lua() -> Iterator[tuple[str, str]]:
     for name in names():
         yield f"lua/{name}.lua", header(name).purpose
     for path in sorted((SRC / "lua").glob("*/*.lua")):
-        yield f"lua/{path.parent.name}/{path.name}", path.read_text("utf-8").partition("\n")[0].removeprefix("-- ")
+        yield (
+            f"lua/{path.parent.name}/{path.name}",
+            path.read_text("utf-8").partition("\n")[0].removeprefix("-- "),
+        )
 
 
 @cache
 def everything() -> list[Found]:
-    """Return all docstrings. They are read when the first test asks, because each process of a run imports this
-    file.
+    """Return all docstrings. They are read when the first test asks, because each process of a run
+    imports this file.
     """
     return [*docstrings(SRC), *docstrings(SUPPORT)]
 
 
 @pytest.mark.slow
 def test_no_docstring_begins_with_a_clause() -> None:
-    assert not [f"{place}: {text}" for place, _, text in everything() if CLAUSE.match(text) or text[0].islower()]
+    assert not [
+        f"{place}: {text}"
+        for place, _, text in everything()
+        if CLAUSE.match(text) or text[0].islower()
+    ]
 
 
 def test_a_function_says_what_it_does() -> None:
@@ -104,12 +115,20 @@ def test_constants_say_their_unit() -> None:
 
 def test_a_twin_names_one_that_there_is() -> None:
     classes = {
-        node.name: {part.name for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        node.name: {
+            part.name
+            for part in node.body
+            if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))
+        }
         for _, node, _ in everything()
         if isinstance(node, ast.ClassDef)
     }
     functions = {part for members in classes.values() for part in members} | set(classes)
-    functions |= {node.name for _, node, _ in everything() if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    functions |= {
+        node.name
+        for _, node, _ in everything()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
     for place, _, text in everything():
         for owner, name in TWIN.findall(text):
             there = any(name in classes[one] for one in (owner, f"Base{owner}") if one in classes)

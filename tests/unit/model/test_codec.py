@@ -46,7 +46,9 @@ def test_bytes(payload: Any, expected: bytes) -> None:
 
 @pytest.mark.parametrize("payload", [None, 5, 1.5, True, {}, [b"x"], object()])
 def test_what_has_no_bytes(payload: Any) -> None:
-    with pytest.raises(TypeError, match=f"payload must be bytes or str, not {type(payload).__name__}"):
+    with pytest.raises(
+        TypeError, match=f"payload must be bytes or str, not {type(payload).__name__}"
+    ):
         BytesCodec().encode(payload)
 
 

@@ -16,7 +16,10 @@ from headrace._model.policy import conditional, conditions, full, unconditional
     [
         ({}, {}),
         ({"if_exists": Replace()}, {"replace": 1}),
-        ({"if_exists": Debounce(5, max_wait=timedelta(minutes=1))}, {"debounce": 5000, "max_wait": 60_000}),
+        (
+            {"if_exists": Debounce(5, max_wait=timedelta(minutes=1))},
+            {"debounce": 5000, "max_wait": 60_000},
+        ),
         ({"if_exists": Debounce(0.5, replace=True)}, {"debounce": 500, "replace": 1}),
         ({"if_exists": Throttle(60), "unique_for": 1}, {"unique": 1000, "throttle": 60_000}),
     ],

@@ -9,7 +9,19 @@ from typing import Any
 import attrs
 import pytest
 
-from headrace import Counts, Event, FanOut, FlowJob, FlowState, Job, JobState, Lease, NewJob, Next, Receipt
+from headrace import (
+    Counts,
+    Event,
+    FanOut,
+    FlowJob,
+    FlowState,
+    Job,
+    JobState,
+    Lease,
+    NewJob,
+    Next,
+    Receipt,
+)
 from headrace._model.job import NO_HEADERS, Cause, Claim, Lost, make_job
 from headrace._model.views.jobs import JobView, Moment
 from headrace._model.views.texts import Payload
@@ -98,7 +110,9 @@ def test_claims_are_themselves() -> None:
     assert len({one, other}) == 2
 
 
-@pytest.mark.parametrize("payload", [b"x" * 100_000, "ä" * 100_000, list(range(20_000)), {"a": "x" * 100_000}])
+@pytest.mark.parametrize(
+    "payload", [b"x" * 100_000, "ä" * 100_000, list(range(20_000)), {"a": "x" * 100_000}]
+)
 def test_a_large_payload_is_not_printed_whole(payload: Any) -> None:
     """The limit holds for a job and for the values that contain one."""
     job = Job("i", payload, "q")
@@ -110,7 +124,8 @@ def test_a_large_payload_is_not_printed_whole(payload: Any) -> None:
 
 
 def test_nothing_else_that_may_be_large_is_printed_whole() -> None:
-    """Headers, reasons, tracebacks and results are cut in the `repr` of every value that has them."""
+    """Headers, reasons, tracebacks and results are cut in the `repr` of every value that has
+    them."""
     large: Any = "x" * 100_000
     many: Any = {str(n): "x" * 100 for n in range(1000)}
     shown = Payload("text", large, 5)

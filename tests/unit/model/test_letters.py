@@ -29,7 +29,10 @@ DIED = "no attempts left: its workers died, or let its leases expire"
         (UNHANDLED, FAX),
         (f"{UNHANDLED}, 'sms'", f"{FAX}, 'sms'"),
         ("no handler for jobs of kind 'xxx…", "kind 'xxx… has no handler"),  # cut short
-        ("no handler for jobs of kind 'a\nb': this worker knows ", "kind 'a\nb' has no handler: this worker knows "),
+        (
+            "no handler for jobs of kind 'a\nb': this worker knows ",
+            "kind 'a\nb' has no handler: this worker knows ",
+        ),
         ("no handler for jobs of kind ", "no handler for jobs of kind "),
         (DIED, "its workers died, or let its leases expire: no attempts left"),
         (f"{DIED}; before that: E: why; more\nlines", f"E: why; more\nlines; {DIED}"),
@@ -44,7 +47,9 @@ def test_the_cause_comes_first(reason: str, shown: str) -> None:
 
 def test_reasons_are_as_programs_make_them() -> None:
     def handler(**kinds: Any) -> HandlerSettings:
-        return HandlerSettings("q", print, 1, Retry(), None, QueueSettings(), BytesCodec(), grace=0.0, kinds=kinds)
+        return HandlerSettings(
+            "q", print, 1, Retry(), None, QueueSettings(), BytesCodec(), grace=0.0, kinds=kinds
+        )
 
     claim = Claim(Job("1-0", b"x", "q", {"kind": "fax"}), "w.1", "1-0", 1, 1, leased_at=9.0)
     assert unknown_kind(handler(mail=handler()), claim).reason == UNHANDLED

@@ -56,7 +56,22 @@ class Callables:
 def wrapped(*args: Any) -> Any: ...
 
 
-FINE = [nothing, none, anything, thing, raw, text, old_text, verdict, step, name, unknown, wrong, print, partial(raw)]
+FINE = [
+    nothing,
+    none,
+    anything,
+    thing,
+    raw,
+    text,
+    old_text,
+    verdict,
+    step,
+    name,
+    unknown,
+    wrong,
+    print,
+    partial(raw),
+]
 WRONG = {
     "dict": mapping, "Mapping": maybe, "dict ": table, "int": number, "Model": model, "float": Callables(),
     "tuple": Callables().method, "dict  ": wrapped, "dict   ": partial(mapping),
@@ -84,7 +99,9 @@ def test_what_the_codec_cannot_hold_is_warned_of(what: str) -> None:
 
 
 def test_other_codecs_say_themselves_what_they_hold() -> None:
-    assert [registered(function, JSONCodec()) for function in (mapping, maybe, table, number, raw)] == [[]] * 5
+    assert [
+        registered(function, JSONCodec()) for function in (mapping, maybe, table, number, raw)
+    ] == [[]] * 5
     (said,) = registered(model, JSONCodec())
     assert "returns Model, which JSONCodec can't encode" in said
 

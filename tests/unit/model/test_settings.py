@@ -12,13 +12,28 @@ import attrs
 import pytest
 from tenacity import retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from headrace import Complete, ConfigurationError, DeadLetter, Queue, Release, Retry, RetryLater, Worker
+from headrace import (
+    Complete,
+    ConfigurationError,
+    DeadLetter,
+    Queue,
+    Release,
+    Retry,
+    RetryLater,
+    Worker,
+)
 from headrace._api.worker import DEFAULT_WAIT
 from headrace._model import checks
 from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.codec import BytesCodec
 from headrace._model.policy import ATTEMPTS
-from headrace._model.settings import BatchOptions, HandlerSettings, QueueOptions, QueueSettings, WorkerSettings
+from headrace._model.settings import (
+    BatchOptions,
+    HandlerSettings,
+    QueueOptions,
+    QueueSettings,
+    WorkerSettings,
+)
 from headrace._protocol.limits import RETRY_BUDGET_S
 
 INF, NAN = math.inf, math.nan
@@ -26,7 +41,14 @@ INF, NAN = math.inf, math.nan
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0, 0.0), (1, 1.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (FOREVER_S, FOREVER_S), (timedelta(), 0.0)],
+    [
+        (0, 0.0),
+        (1, 1.0),
+        (0.5, 0.5),
+        (timedelta(minutes=1), 60.0),
+        (FOREVER_S, FOREVER_S),
+        (timedelta(), 0.0),
+    ],
 )
 def test_seconds(value: Any, expected: float) -> None:
     assert checks.seconds("x", value) == expected
@@ -56,13 +78,17 @@ def test_what_are_no_seconds(value: Any, options: dict[str, Any], error: type[Ex
         checks.seconds("lease", value, **options)
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0, 0), (1e-9, 1), (0.001, 1), (0.0011, 2), (1, 1000), (1.5, 1500)])
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0, 0), (1e-9, 1), (0.001, 1), (0.0011, 2), (1, 1000), (1.5, 1500)]
+)
 def test_millis_round_up(seconds: float, expected: int) -> None:
     """A 0 often means for ever."""
     assert checks.millis(seconds) == expected
 
 
-@pytest.mark.parametrize(("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (INTEGER_AT_MOST, {})])
+@pytest.mark.parametrize(
+    ("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (INTEGER_AT_MOST, {})]
+)
 def test_count(value: int, options: dict[str, Any]) -> None:
     assert checks.count("n", value, **options) == value
 
@@ -126,9 +152,19 @@ def test_what_is_no_delay(value: Any, error: type[Exception]) -> None:
 def test_headers_stay_in_order() -> None:
     """Entries of one queue then share their field list, which saves memory."""
     assert checks.headers(None) == checks.headers({}) == []
-    assert checks.headers({"b": "1", "a": "", "traceparent": "ä"}) == ["b", "1", "a", "", "traceparent", "ä"]
+    assert checks.headers({"b": "1", "a": "", "traceparent": "ä"}) == [
+        "b",
+        "1",
+        "a",
+        "",
+        "traceparent",
+        "ä",
+    ]
     assert checks.headers(MappingProxyType({"a": "b"})) == ["a", "b"]
-    assert len(checks.headers({str(i): "" for i in range(checks.HEADERS_AT_MOST)})) == 2 * checks.HEADERS_AT_MOST
+    assert (
+        len(checks.headers({str(i): "" for i in range(checks.HEADERS_AT_MOST)}))
+        == 2 * checks.HEADERS_AT_MOST
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,15 +248,23 @@ def test_what_is_no_setting_of_a_queue(options: dict[str, Any], error: type[Exce
 
 def test_options_and_settings_have_the_same_names() -> None:
     """The options that type checkers accept are the fields of the class."""
-    assert QueueOptions.__annotations__.keys() == QueueSettings().options().keys() == QueueSettings.defaults().keys()
+    assert (
+        QueueOptions.__annotations__.keys()
+        == QueueSettings().options().keys()
+        == QueueSettings.defaults().keys()
+    )
     assert QueueSettings.of(Queue, {"lease": 5}).options() == QueueSettings(lease=5).options()
 
 
 def test_an_option_that_there_is_not_is_named() -> None:
     unknown: Any = {"leases": 5}
-    with pytest.raises(TypeError, match=r"^Queue\(\) got an unexpected .* 'leases', did you mean 'lease'\?$"):
+    with pytest.raises(
+        TypeError, match=r"^Queue\(\) got an unexpected .* 'leases', did you mean 'lease'\?$"
+    ):
         QueueSettings.of(Queue, unknown)
-    with pytest.raises(TypeError, match=r"^batch_handler\(\) got an unexpected keyword argument 'result_ttl'$"):
+    with pytest.raises(
+        TypeError, match=r"^batch_handler\(\) got an unexpected keyword argument 'result_ttl'$"
+    ):
         QueueSettings.of(Worker().batch_handler, {"result_ttl": 5}, BatchOptions)
 
 
@@ -232,16 +276,27 @@ def test_an_option_that_there_is_not_is_named() -> None:
         ({"timeout": 0}, ValueError, "timeout"),
         ({"timeout": True}, TypeError, "timeout"),
         ({"heartbeat": 6}, ValueError, "timeout=10: give at least twice the heartbeat"),
-        ({"timeout": timedelta(seconds=3)}, ValueError, "timeout=3: give at least twice the heartbeat"),
+        (
+            {"timeout": timedelta(seconds=3)},
+            ValueError,
+            "timeout=3: give at least twice the heartbeat",
+        ),
     ],
 )
-def test_what_is_no_setting_of_a_worker(options: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_what_is_no_setting_of_a_worker(
+    options: dict[str, Any], error: type[Exception], says: str
+) -> None:
     with pytest.raises(error, match=says):
         WorkerSettings(**options)
 
 
 def test_a_timeout_of_two_heartbeats_will_do() -> None:
-    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (5.0, 10.0, FOREVER_S, None)
+    assert attrs.astuple(WorkerSettings(heartbeat=timedelta(seconds=5), timeout=10)) == (
+        5.0,
+        10.0,
+        FOREVER_S,
+        None,
+    )
 
 
 def test_retry_takes_tenacity_s_objects() -> None:
@@ -284,7 +339,12 @@ def test_what_is_no_retry(options: dict[str, Any], error: type[Exception]) -> No
 
 
 def test_what_may_be_on() -> None:
-    on: dict[Any, Any] = {ValueError: DeadLetter, SystemExit: Complete, KeyError: Release(), OSError: lambda _: None}
+    on: dict[Any, Any] = {
+        ValueError: DeadLetter,
+        SystemExit: Complete,
+        KeyError: Release(),
+        OSError: lambda _: None,
+    }
     retry = Retry(on=on)
     assert retry.on == on
     on.clear()
@@ -319,13 +379,17 @@ def test_what_is_no_setting_of_a_handler(options: dict[str, Any], error: type[Ex
 
 
 def of(most: Any = ..., *policies: Any, persistent: bool = False) -> HandlerSettings:
-    """Return a handler, or one of several kinds. A number is the attempts of a `Retry`, and `...` the default."""
+    """Return a handler, or one of several kinds. A number is the attempts of a `Retry`, and `...`
+    the default."""
     settings = QueueSettings() if most is ... else QueueSettings(max_attempts=most)
     retries = [Retry() if one is ... else Retry(attempts=one) for one in policies or (...,)]
     made = [
-        HandlerSettings("q", print, 1, retry, None, settings, BytesCodec(), persistent=persistent) for retry in retries
+        HandlerSettings("q", print, 1, retry, None, settings, BytesCodec(), persistent=persistent)
+        for retry in retries
     ]
-    kinds: dict[str | None, HandlerSettings] = {str(i): one for i, one in enumerate(made)} if len(made) > 1 else {}
+    kinds: dict[str | None, HandlerSettings] = (
+        {str(i): one for i, one in enumerate(made)} if len(made) > 1 else {}
+    )
     return attrs.evolve(made[0], kinds=kinds)
 
 
@@ -351,7 +415,9 @@ def of(most: Any = ..., *policies: Any, persistent: bool = False) -> HandlerSett
         (of(persistent=True), None, [None]),
     ],
 )
-def test_of_two_limits_the_one_that_was_given_counts(handler: HandlerSettings, most: Any, each: list[Any]) -> None:
+def test_of_two_limits_the_one_that_was_given_counts(
+    handler: HandlerSettings, most: Any, each: list[Any]
+) -> None:
     limited = handler.limited()
     assert limited.queue_settings.max_attempts == most
     assert [one.retry.attempts for one in limited.kinds.values() or [limited]] == each
@@ -359,8 +425,11 @@ def test_of_two_limits_the_one_that_was_given_counts(handler: HandlerSettings, m
 
 
 def test_the_default_backoff_takes_eight_hours() -> None:
-    """`DEFAULT_WAIT` is called after each failure but the last. Its 20 attempts are a second to an hour apart."""
-    waits = [DEFAULT_WAIT(cast("Any", SimpleNamespace(attempt_number=n))) for n in range(1, ATTEMPTS)]
+    """`DEFAULT_WAIT` is called after each failure but the last. Its 20 attempts are a second to an
+    hour apart."""
+    waits = [
+        DEFAULT_WAIT(cast("Any", SimpleNamespace(attempt_number=n))) for n in range(1, ATTEMPTS)
+    ]
     assert all(2 ** min(n, 12) <= wait <= 3600 for n, wait in enumerate(waits) if n < 12)
     assert (waits[0] <= 2, waits[-1]) == (True, 3600)
     assert 8 * 3600 < sum(waits) < 8.25 * 3600

@@ -1,4 +1,5 @@
-"""The terms of a queue. The tests check, compare and show them, and turn arguments of tasks into headers."""
+"""The terms of a queue. The tests check, compare and show them, and turn arguments of tasks into
+headers."""
 
 from __future__ import annotations
 
@@ -83,15 +84,23 @@ def test_a_limit_has_a_number_and_a_header() -> None:
         Limit(5, key=wrong)
     with pytest.raises(ConfigurationError, match="reserved"):
         Limit(5, key="headrace-priority")
-    with pytest.raises(ConfigurationError, match="each: its values are of the header key=, which is missing"):
+    with pytest.raises(
+        ConfigurationError, match="each: its values are of the header key=, which is missing"
+    ):
         Limit(5, each={"a": 1})
-    for each, error in (([("a", 1)], "each must map values to numbers"), ({5: 1}, "each: 5 must be a str")):
+    for each, error in (
+        ([("a", 1)], "each must map values to numbers"),
+        ({5: 1}, "each: 5 must be a str"),
+    ):
         with pytest.raises(TypeError, match=error):
             Limit(5, key="a", each=each)  # type: ignore[arg-type]
     for value, error in (("3", "not str"), (True, "not bool")):
         with pytest.raises(TypeError, match=f"each: 'x' must be an int, {error}"):
             Limit(5, key="a", each={"x": value})  # type: ignore[dict-item]
-    for big, error in (({"x": 0}, "each: 'x'=0: give at least 1"), ({"é" * 251: 1}, "give at most 500 bytes")):
+    for big, error in (
+        ({"x": 0}, "each: 'x'=0: give at least 1"),
+        ({"é" * 251: 1}, "give at most 500 bytes"),
+    ):
         with pytest.raises(ConfigurationError, match=error):
             Limit(5, key="a", each=big)
     with pytest.raises(ConfigurationError, match="each: 10,001 of them; give at most 10,000"):
@@ -103,8 +112,17 @@ def test_a_limit_has_a_number_and_a_header() -> None:
 
 
 def test_the_structure_is_equal_for_equal_terms() -> None:
-    one = terms(fair="org/user", limits=[Limit(5, key="org"), Limit(50)], rate=[Rate(5, key="user"), Rate(9)])
-    other = terms(fair="org/user", limits=[Limit(9), Limit(1, key="org")], rate=Rate(1, key="user"), weights={"x": 2})
+    one = terms(
+        fair="org/user",
+        limits=[Limit(5, key="org"), Limit(50)],
+        rate=[Rate(5, key="user"), Rate(9)],
+    )
+    other = terms(
+        fair="org/user",
+        limits=[Limit(9), Limit(1, key="org")],
+        rate=Rate(1, key="user"),
+        weights={"x": 2},
+    )
     assert one.structure == other.structure == "fair=org/user limits=*,org rates=user"
     assert terms(limits=Limit(1, key="a, b=c")).structure == "fair= limits=a%2C%20b%3Dc rates="
     assert terms(limits=Limit(1)).names == ()
@@ -113,15 +131,23 @@ def test_the_structure_is_equal_for_equal_terms() -> None:
 
 
 def test_terms_are_declared_in_words() -> None:
-    some = QueueSettings(fair="org/user", weights={"x": 2, ("x", "y"): 0.5}, limits=[Limit(50), Limit(5, key="org")])
-    assert some.declared() == {"fair": "org/user", "weights": "x: 2, x/y: 0.5", "limits": "50, 5 of org"}
+    some = QueueSettings(
+        fair="org/user", weights={"x": 2, ("x", "y"): 0.5}, limits=[Limit(50), Limit(5, key="org")]
+    )
+    assert some.declared() == {
+        "fair": "org/user",
+        "weights": "x: 2, x/y: 0.5",
+        "limits": "50, 5 of org",
+    }
     own = QueueSettings(limits=[Limit(5, key="org", each={"x": 2, "a": 7})])
     assert own.declared() == {"limits": "5 of org", "each": "7 of org a, 2 of org x"}
     assert own.terms is not None
     assert own.terms.structure == terms(limits=Limit(1, key="org")).structure
     assert numbers(own.terms, 1.0) == [b"e3:org1:x", "2", b"e3:org1:a", "7"]
     many = QueueSettings(fair="a", weights={str(at): 2 for at in range(1000)}).declared()["weights"]
-    other = QueueSettings(fair="a", weights={str(at): 3 for at in range(1000)}).declared()["weights"]
+    other = QueueSettings(fair="a", weights={str(at): 3 for at in range(1000)}).declared()[
+        "weights"
+    ]
     assert many.startswith("1000 weights (")
     assert many != other
 
@@ -142,7 +168,8 @@ def test_a_cost_travels_in_a_header() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "cost"), [("4", 4.0), ("0", None), ("-1", None), ("nan", None), ("inf", None), ("much", None)]
+    ("header", "cost"),
+    [("4", 4.0), ("0", None), ("-1", None), ("nan", None), ("inf", None), ("much", None)],
 )
 def test_a_foreign_cost_that_is_no_positive_number_is_none(header: str, cost: float | None) -> None:
     assert Job("i", b"x", "q", {"headrace-cost": header}).cost == cost
@@ -156,7 +183,12 @@ def test_arguments_of_tasks_become_headers() -> None:
     def call(org: str, user: int | None = None, *, flag: bool = True) -> None: ...
 
     assert call.new("acme").headers == {"kind": "call", "org": "acme", "flag": "true"}
-    assert call.new("acme", 7, flag=False).headers == {"kind": "call", "org": "acme", "user": "7", "flag": "false"}
+    assert call.new("acme", 7, flag=False).headers == {
+        "kind": "call",
+        "org": "acme",
+        "user": "7",
+        "flag": "false",
+    }
     given = call.options(headers={"org": "other"}, cost=2.5).new("acme")
     assert (given.headers or {})["org"] == "other"
     assert given.cost == 2.5
@@ -168,7 +200,9 @@ def test_an_argument_that_is_no_text_is_refused() -> None:
     @tasks.task
     def call(users: list[str]) -> None: ...
 
-    with pytest.raises(TypeError, match=r"task 'call': users: .* must be text, a number or a bool, not list"):
+    with pytest.raises(
+        TypeError, match=r"task 'call': users: .* must be text, a number or a bool, not list"
+    ):
         call.new(["ada"])
     assert dict(parameters(("a", "b", "c"), {"a": None, "b": 1.5})) == {"b": "1.5"}
 

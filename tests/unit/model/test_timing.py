@@ -1,4 +1,5 @@
-"""The due times of recurring jobs. The tests cover intervals, cron, changes of time zones, and missed ticks."""
+"""The due times of recurring jobs. The tests cover intervals, cron, changes of time zones, and
+missed ticks."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def ms(text: str) -> int:
 
 
 def ticks(cron: str, zone: str, start: str, count: int) -> list[str]:
-    """Return the first *count* ticks after *start* in UTC, to the minute. Each is computed from the one before."""
+    """Return the first *count* ticks after *start* in UTC, to the minute. Each is computed from the
+    one before."""
     timing, moment, found = Timing.of(None, cron, zone), ms(start), []
     for _ in range(count):
         moment = timing.after(moment, 0)
@@ -29,12 +31,15 @@ def ticks(cron: str, zone: str, start: str, count: int) -> list[str]:
     return found
 
 
-# -- what the user says --------------------------------------------------------------------------------
+# -- what the user says ----------------------------------------------------------------------------
 
 
 def test_how_it_is_stored() -> None:
     timings = [Timing.of(1.1, None, None), Timing.of(timedelta(hours=1), None, None)]
-    timings += [Timing.of(None, " 0  9 * * mon-fri ", ZoneInfo(BERLIN)), Timing.of(None, "* * * * *", None)]
+    timings += [
+        Timing.of(None, " 0  9 * * mon-fri ", ZoneInfo(BERLIN)),
+        Timing.of(None, "* * * * *", None),
+    ]
     assert [str(timing) for timing in timings] == [
         "every 1100", "every 3600000", "cron Europe/Berlin 0 9 * * mon-fri", "cron UTC * * * * *",
     ]  # fmt: skip
@@ -64,7 +69,9 @@ def test_how_it_is_stored() -> None:
         ((None, "* * * * *", 5), TypeError, "timezone must be a name"),
     ],
 )
-def test_what_makes_no_timing(arguments: tuple[Any, Any, Any], error: type[Exception], says: str) -> None:
+def test_what_makes_no_timing(
+    arguments: tuple[Any, Any, Any], error: type[Exception], says: str
+) -> None:
     with pytest.raises(error, match=says.replace("*", r"\*")):
         Timing.of(*arguments)
 
@@ -77,7 +84,7 @@ def test_what_is_no_policy() -> None:
         missed_policy(None)
 
 
-# -- intervals -----------------------------------------------------------------------------------------
+# -- intervals -------------------------------------------------------------------------------------
 
 
 def test_an_interval_does_not_drift() -> None:
@@ -103,13 +110,21 @@ def test_intervals_that_were_missed() -> None:
     assert timing.passed(1000, 1000, CATCH_UP_AT_MOST) == [1000]
 
 
-# -- cron, and clocks that change ------------------------------------------------------------------------
+# -- cron, and clocks that change ------------------------------------------------------------------
 
 
 def test_cron() -> None:
-    assert ticks("30 9 * * 1-5", "UTC", "2026-01-02T10:00", 3) == ["01-05 09:30", "01-06 09:30", "01-07 09:30"]
+    assert ticks("30 9 * * 1-5", "UTC", "2026-01-02T10:00", 3) == [
+        "01-05 09:30",
+        "01-06 09:30",
+        "01-07 09:30",
+    ]
     assert ticks("0 0 29 2 *", "UTC", "2026-01-01T00:00", 1) == ["02-29 00:00"]
-    assert ticks("*/20 * * * *", "UTC", "2026-01-01T00:00:00.001", 3) == ["01-01 00:20", "01-01 00:40", "01-01 01:00"]
+    assert ticks("*/20 * * * *", "UTC", "2026-01-01T00:00:00.001", 3) == [
+        "01-01 00:20",
+        "01-01 00:40",
+        "01-01 01:00",
+    ]
     seconds = Timing.of(None, "*/10 * * * * *", None)
     assert seconds.after(ms("2026-01-01T00:00:09.999"), 0) == ms("2026-01-01T00:00:10")
     assert seconds.after(ms("2026-01-01T00:00:10"), 0) == ms("2026-01-01T00:00:20")
@@ -123,26 +138,43 @@ def test_a_time_of_day_stays_what_it_is_there() -> None:
 
 
 def test_clocks_go_forward() -> None:
-    """Berlin has no time from 02:00 to 03:00 on 29 March 2026. A tick of that hour runs once, at 03:00."""
-    assert ticks("30 2 * * *", BERLIN, "2026-03-27T12:00", 3) == ["03-28 01:30", "03-29 01:00", "03-30 00:30"]
+    """Berlin has no time from 02:00 to 03:00 on 29 March 2026. A tick of that hour runs once, at
+    03:00."""
+    assert ticks("30 2 * * *", BERLIN, "2026-03-27T12:00", 3) == [
+        "03-28 01:30",
+        "03-29 01:00",
+        "03-30 00:30",
+    ]
     assert ticks("0,30 2 * * *", BERLIN, "2026-03-28T12:00", 2) == ["03-29 01:00", "03-30 00:00"]
-    assert ticks("30 * * * *", BERLIN, "2026-03-29T00:00", 3) == ["03-29 00:30", "03-29 01:30", "03-29 02:30"]
-    assert ticks("*/30 2 * * *", BERLIN, "2026-03-28T12:00", 1) == ["03-30 00:00"]  # by real time: never that day
+    assert ticks("30 * * * *", BERLIN, "2026-03-29T00:00", 3) == [
+        "03-29 00:30",
+        "03-29 01:30",
+        "03-29 02:30",
+    ]
+    # by real time: never that day
+    assert ticks("*/30 2 * * *", BERLIN, "2026-03-28T12:00", 1) == ["03-30 00:00"]
 
 
 def test_clocks_go_back() -> None:
-    """Berlin has the time from 02:00 to 03:00 twice on 25 October 2026. A tick of that hour runs the first time
-    only.
+    """Berlin has the time from 02:00 to 03:00 twice on 25 October 2026. A tick of that hour runs
+    the first time only.
     """
     assert ticks("30 2 * * *", BERLIN, "2026-10-24T12:00", 2) == ["10-25 00:30", "10-26 01:30"]
-    assert ticks("30 2 * * *", BERLIN, "2026-10-25T01:10", 1) == ["10-26 01:30"]  # asked in the second of the two
+    # asked in the second of the two
+    assert ticks("30 2 * * *", BERLIN, "2026-10-25T01:10", 1) == ["10-26 01:30"]
     assert ticks("10 2 * * *", BERLIN, "2026-10-25T00:30", 1) == ["10-26 01:10"]
-    assert ticks("30 * * * *", BERLIN, "2026-10-24T23:45", 3) == ["10-25 00:30", "10-25 01:30", "10-25 02:30"]
+    assert ticks("30 * * * *", BERLIN, "2026-10-24T23:45", 3) == [
+        "10-25 00:30",
+        "10-25 01:30",
+        "10-25 02:30",
+    ]
     assert ticks("*/30 * * * *", BERLIN, "2026-10-25T00:00", 4)[-1] == "10-25 02:00"
     assert ticks("30 1 * * *", NEW_YORK, "2026-10-31T12:00", 2) == ["11-01 05:30", "11-02 06:30"]
 
 
-@pytest.mark.parametrize("cron", ["30 2 * * *", "0,30 1-3 * * *", "15 * * * *", "*/7 * * * *", "0 0 1 * *"])
+@pytest.mark.parametrize(
+    "cron", ["30 2 * * *", "0,30 1-3 * * *", "15 * * * *", "*/7 * * * *", "0 0 1 * *"]
+)
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, "Australia/Lord_Howe", "UTC"])
 def test_ticks_only_go_on(cron: str, zone: str) -> None:
     """The next tick is later than any given time, and the same one until it has passed."""
@@ -153,7 +185,10 @@ def test_ticks_only_go_on(cron: str, zone: str) -> None:
         assert all(tick > start + n * 9 * 60_000 for n, tick in enumerate(nexts))
         assert all(a <= b for a, b in pairwise(nexts))
         found = {tick for tick in nexts if tick <= start + 86_000_000}
-        assert not found or set(timing.passed(min(found), start + 86_000_000, CATCH_UP_AT_MOST)) >= found
+        assert (
+            not found
+            or set(timing.passed(min(found), start + 86_000_000, CATCH_UP_AT_MOST)) >= found
+        )
 
 
 def test_cron_ticks_that_were_missed() -> None:
@@ -165,7 +200,10 @@ def test_cron_ticks_that_were_missed() -> None:
     assert timing.passed(due, now, CATCH_UP_AT_MOST) == hours
     assert timing.passed(due, due, CATCH_UP_AT_MOST) == [due]
     years = Timing.of(None, "0 0 1 1 *", None)
-    assert years.passed(ms("2000-01-01T00:00"), now, 2) == [ms("2025-01-01T00:00"), ms("2026-01-01T00:00")]
+    assert years.passed(ms("2000-01-01T00:00"), now, 2) == [
+        ms("2025-01-01T00:00"),
+        ms("2026-01-01T00:00"),
+    ]
 
 
 def test_a_year_of_minutes_is_no_work() -> None:
@@ -177,7 +215,7 @@ def test_a_year_of_minutes_is_no_work() -> None:
     assert found == [now - 30_000 - 60_000 * n for n in range(CATCH_UP_AT_MOST)][::-1]
 
 
-# -- what was missed -------------------------------------------------------------------------------------
+# -- what was missed -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
@@ -195,4 +233,5 @@ def test_missed() -> None:
     assert decide(timing, "skip", 0, now) == ([], 4 * hour)
     assert decide(timing, "once", 0, now) == ([3 * hour], 4 * hour)
     assert decide(timing, "all", 0, now) == ([0, hour, 2 * hour, 3 * hour], 4 * hour)
-    assert decide(timing, "skip", 0, 3 * hour + 5) == ([3 * hour], 4 * hour)  # the last one is on time
+    # the last one is on time
+    assert decide(timing, "skip", 0, 3 * hour + 5) == ([3 * hour], 4 * hour)

@@ -17,10 +17,18 @@ NODES: list[Node] = [("a", 1), ("b", 2), ("c", 3)]
 def told(epoch: int | None, *names: str, served: int = SLOTS) -> list[Any]:
     """Return the answers of a node that says these nodes serve so many slots in equal ranges."""
     rows = [
-        [at * served // len(names), (at + 1) * served // len(names) - 1, [name.encode(), 1, f"id-{name}".encode()]]
+        [
+            at * served // len(names),
+            (at + 1) * served // len(names) - 1,
+            [name.encode(), 1, f"id-{name}".encode()],
+        ]
         for at, name in enumerate(names)
     ]
-    info: Any = errors.NoPermissionError("NOPERM") if epoch is None else b"cluster_current_epoch:%d\r\n" % epoch
+    info: Any = (
+        errors.NoPermissionError("NOPERM")
+        if epoch is None
+        else b"cluster_current_epoch:%d\r\n" % epoch
+    )
     return [rows, info]
 
 
@@ -49,9 +57,21 @@ def owners(slots: Slots) -> list[str]:
         told(7, "a", "b", served=9000),
         told(None, "a", served=9000),
         ConfigurationError("no node of a cluster"),
-        [errors.ResponseError("ERR This instance has cluster support disabled"), errors.ResponseError("ERR")],
+        [
+            errors.ResponseError("ERR This instance has cluster support disabled"),
+            errors.ResponseError("ERR"),
+        ],
     ],
-    ids=["reset", "taken out", "earlier", "of another cluster", "partial", "partial, no epoch", "alone", "one server"],
+    ids=[
+        "reset",
+        "taken out",
+        "earlier",
+        "of another cluster",
+        "partial",
+        "partial, no epoch",
+        "alone",
+        "one server",
+    ],
 )
 def test_a_node_that_is_no_member_is_passed_over(slots: Slots, answers: Any) -> None:
     look = MapSearch(slots)
@@ -70,10 +90,13 @@ def test_a_later_map_is_taken(slots: Slots, answers: Any) -> None:
 
 @pytest.mark.parametrize(("silent", "taken"), [(False, True), (True, False)])
 def test_a_cluster_that_was_made_anew(slots: Slots, silent: bool, taken: bool) -> None:
-    """All nodes agree on a map with an earlier version. It is not taken while a silent node may know a newer one."""
+    """All nodes agree on a map with an earlier version. It is not taken while a silent node may
+    know a newer one."""
     look = MapSearch(slots)
     assert not look.take(NODES[0], told(1, "x", "y"))
-    look.take(NODES[1], errors.TimeoutError("silent") if silent else errors.ConnectionError("refused"))
+    look.take(
+        NODES[1], errors.TimeoutError("silent") if silent else errors.ConnectionError("refused")
+    )
     look.end()
     assert (owners(slots) == ["x", "y"]) == taken
     assert (look.error is None) == taken
@@ -116,7 +139,8 @@ def test_a_node_is_silent_until_it_answers_or_for_a_while(monkeypatch: pytest.Mo
 
 
 def test_a_cut_connection_is_no_silence(slots: Slots) -> None:
-    """The server may have closed the first connection. Only the second failure in a row counts as silence."""
+    """The server may have closed the first connection. Only the second failure in a row counts as
+    silence."""
     slots.failed(NODES[0], errors.ConnectionError("closed"))
     assert slots.silent(0) is None
     slots.answered(NODES[0])

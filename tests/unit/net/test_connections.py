@@ -15,7 +15,8 @@ URL = "redis://localhost:1"
 def test_a_connection_reads_no_version_from_disk(
     kind: type[Queue | AsyncQueue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To read the version takes longer than the rest of a connection. redis-py reads it for each connection."""
+    """To read the version takes longer than the rest of a connection. redis-py reads it for each
+    connection."""
     looks: list[None] = []
     look = redis.utils.get_lib_version
     monkeypatch.setattr(redis.utils, "get_lib_version", lambda: looks.append(None) or look())

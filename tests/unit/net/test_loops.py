@@ -23,7 +23,9 @@ def name_of_the_loop() -> str:
     return names[0]
 
 
-def test_uvloop_where_it_is_installed_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uvloop_where_it_is_installed_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("uvloop")
     monkeypatch.delenv("HEADRACE_LOOP", raising=False)
     assert name_of_the_loop() == "uvloop"

@@ -12,7 +12,8 @@ from headrace._telemetry.client import Outage
 
 @pytest.mark.parametrize(("spent", "last"), [(0.5, False), (0.96, True), (1.5, True)])
 def test_an_attempt_without_the_time_to_be_answered_is_not_made(spent: float, last: bool) -> None:
-    """The outcome of a refused call is known. After an attempt without an answer it would be unknown."""
+    """The outcome of a refused call is known. After an attempt without an answer it would be
+    unknown."""
     trip = retrying.Trip([], within=1.0)
     patience = retrying.RetryBudget(Outage({}), lambda: 1.0, 1.0, trip)
     trip.spent = spent
@@ -24,7 +25,8 @@ def test_an_attempt_without_the_time_to_be_answered_is_not_made(spent: float, la
 
 @pytest.mark.parametrize(("unanswered", "last"), [(0, True), (1, False)])
 def test_an_attempt_is_given_the_time_that_others_took(unanswered: int, last: bool) -> None:
-    """A busy or distant server takes long to refuse a call. A call with an unknown outcome is tried until its end."""
+    """A busy or distant server takes long to refuse a call. A call with an unknown outcome is tried
+    until its end."""
     trip = retrying.Trip([], within=1.0, unanswered=unanswered)
     patience = retrying.RetryBudget(Outage({}), lambda: 1.0, 1.0, trip)
     patience.since -= 0.3  # seconds that the first attempt took

@@ -33,7 +33,8 @@ def test_the_latest_configuration_counts() -> None:
 
 
 def test_a_sentinel_that_was_cut_off() -> None:
-    """The other Sentinels are out of reach. Its older answer counts only if most Sentinels agree, as after a reset."""
+    """The other Sentinels are out of reach. Its older answer counts only if most Sentinels agree,
+    as after a reset."""
     watch = told((0, NEW), (1, NEW), (0, None), (1, None), (2, OLD))
     assert watch.primary == NEW.primary
     watch._take(SENTINELS[0], OLD)
@@ -57,7 +58,9 @@ def test_an_answer_of_a_former_primary() -> None:
 
 
 def client(module: Any, **options: Any) -> Any:
-    return module.sentinel.Sentinel([("localhost", 1)], socket_timeout=1).master_for("primary", **options)
+    return module.sentinel.Sentinel([("localhost", 1)], socket_timeout=1).master_for(
+        "primary", **options
+    )
 
 
 @pytest.mark.parametrize("colour", [Executor, AsyncExecutor])
@@ -67,7 +70,10 @@ def test_settings_of_a_client(colour: Any) -> None:
     pool = colour(client=client(module, ssl=True, ssl_check_hostname=False, db=3)).pool
     made = pool.make_connection()
     assert isinstance(made, module.SSLConnection)
-    assert (made.db, made.check_hostname if module is redis else made.ssl_context.check_hostname) == (3, False)
+    assert (
+        made.db,
+        made.check_hostname if module is redis else made.ssl_context.check_hostname,
+    ) == (3, False)
     assert isinstance(pool.sentinel_manager, Manager)
     assert colour(client=client(module)).pool.sentinel_manager.watch is pool.sentinel_manager.watch
 
@@ -76,6 +82,8 @@ def test_nothing_is_watched_without_connections(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sentinel, "FIND_WITHIN_S", 0.01)
     monkeypatch.setattr(sentinel, "LINGER_S", 0.0)
     watch = Executor(client=client(redis)).pool.sentinel_manager.watch
-    with pytest.raises(MasterNotFoundError, match="no Sentinel of localhost:1 names the primary of 'primary'"):
+    with pytest.raises(
+        MasterNotFoundError, match="no Sentinel of localhost:1 names the primary of 'primary'"
+    ):
         watch.find()
     until(lambda: not watch._threads, "the end of its threads")

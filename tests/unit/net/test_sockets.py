@@ -61,6 +61,7 @@ def test_one_that_never_blocks_keeps_its_own(pair: tuple[socket.socket, socket.s
 def test_where_the_kernel_takes_none(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "struct", SimpleNamespace(pack=lambda *_: b""))  # a form that it does not know
+    # a form that it does not know
+    monkeypatch.setattr(sockets, "struct", SimpleNamespace(pack=lambda *_: b""))
     set_timeout(pair[0], 0.02)
     assert pair[0].gettimeout() == 0.02

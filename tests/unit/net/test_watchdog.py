@@ -35,7 +35,11 @@ async def bitten(watchdog: Watchdog) -> None:
     """Each watched connection is cut after its own time. One that was left is not cut. One that is
     watched again is cut later.
     """
-    async with connection() as (left, _), connection() as (slow, reader), connection() as (later, its):
+    async with (
+        connection() as (left, _),
+        connection() as (slow, reader),
+        connection() as (later, its),
+    ):
         for one in (left, later):
             watchdog.watch(one)
             watchdog.leave(one)

@@ -9,7 +9,13 @@ import redis
 
 from headrace import ConfigurationError
 from headrace._model.policy import Durability
-from headrace._protocol.durability import DurabilityWait, durable_batch, trials, tried, with_durability
+from headrace._protocol.durability import (
+    DurabilityWait,
+    durable_batch,
+    trials,
+    tried,
+    with_durability,
+)
 from headrace._protocol.op import Op, pack
 from headrace._protocol.script import script
 from headrace.errors import NotDurable
@@ -28,7 +34,12 @@ def info(history: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [(None, None), ("replicas:1", Durability(1)), ("fsync", Durability(fsync=True)), ("fsync,replicas:2", BOTH)],
+    [
+        (None, None),
+        ("replicas:1", Durability(1)),
+        ("fsync", Durability(fsync=True)),
+        ("fsync,replicas:2", BOTH),
+    ],
 )
 def test_durability_is_read(text: str | None, found: Durability | None) -> None:
     assert Durability.of(text) == found
@@ -54,7 +65,10 @@ def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None
     durability = DurabilityWait(BOTH)
     waits = [pack(("WAIT", 2, 2000)), pack(("WAITAOF", 1, 0, 2000))]
     assert durability.wrapped([b"call"], None) == [ASK, b"call", *waits, ASK]
-    assert durability.wrapped([b"call"], 0.4)[2:4] == [pack(("WAIT", 2, 100)), pack(("WAITAOF", 1, 0, 100))]
+    assert durability.wrapped([b"call"], 0.4)[2:4] == [
+        pack(("WAIT", 2, 100)),
+        pack(("WAITAOF", 1, 0, 100)),
+    ]
     assert durability.wrapped([b"call"], 0.0)[2] == pack(("WAIT", 2, 1))
     assert DurabilityWait(Durability(1)).wrapped([], None) == [ASK, pack(("WAIT", 1, 2000)), ASK]
 
@@ -72,8 +86,8 @@ def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None
     ],
 )
 def test_the_answers_decide(replicas: Any, disk: Any, after: Any, reason: str | None) -> None:
-    """Too few replicas, no disk, another history or an error make a write not durable. The error has the call's own
-    answer.
+    """Too few replicas, no disk, another history or an error make a write not durable. The error
+    has the call's own answer.
     """
     durability = DurabilityWait(BOTH)
     assert durability.unwrapped([info(b"aa"), b"reply", replicas, disk, after]) == [b"reply"]
@@ -91,12 +105,15 @@ def test_the_answers_decide(replicas: Any, disk: Any, after: Any, reason: str | 
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_where_nothing_was_written_the_wait_says_nothing(every: int) -> None:
-    """An operation that was redirected, or whose script is unknown, is sent again and waited for there."""
+    """An operation that was redirected, or whose script is unknown, is sent again and waited for
+    there."""
     durability = DurabilityWait(Durability(1))
     moved = redis.ResponseError("MOVED 1 127.0.0.1:7000")
     before = [b"OK"] * (every - 1)
     assert durability.unwrapped([info(b"aa"), *before, moved, 0, info(b"bb")], every) == [moved]
-    assert durability.unwrapped([info(b"cc"), *before, b"reply", 1, info(b"cc")], every) == [b"reply"]
+    assert durability.unwrapped([info(b"cc"), *before, b"reply", 1, info(b"cc")], every) == [
+        b"reply"
+    ]
     durability.judge([b"reply"])
 
 
@@ -143,10 +160,15 @@ def test_one_part_waits_for_itself() -> None:
 
 
 def test_whether_a_server_can_be_asked() -> None:
-    """A server without the command or the right to it is never asked. A replica is not asked yet."""
+    """A server without the command or the right to it is never asked. A replica is not asked
+    yet."""
     assert trials(BOTH) == [ASK, pack(("WAIT", 0, 1)), pack(("WAITAOF", 1, 0, 1))]
     assert tried(BOTH, [info(b"aa"), 0, [1, 0]])
     assert not tried(BOTH, [redis.ResponseError("WAIT cannot be used with replica instances")])
-    for words in ("unknown command 'WAITAOF'", "NOPERM this user has no permissions", "when appendonly is disabled"):
+    for words in (
+        "unknown command 'WAITAOF'",
+        "NOPERM this user has no permissions",
+        "when appendonly is disabled",
+    ):
         with pytest.raises(ConfigurationError, match="nothing was sent"):
             tried(BOTH, [redis.ResponseError(words)])

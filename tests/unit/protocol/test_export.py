@@ -35,7 +35,11 @@ def test_a_script_can_be_sent_as_it_is(name: str, found: dict[str, Any]) -> None
     assert script["sha1"] == hashlib.sha1(script["source"].encode()).hexdigest()
     assert "@include" not in script["source"]
     assert [key for key in script["keys"] if key != "lane"] == list(loaded(name).key_names)
-    assert ("lane" in script["keys"]) == ("call" in script["args"]) == ("'PX', '600000'" in script["source"])
+    assert (
+        ("lane" in script["keys"])
+        == ("call" in script["args"])
+        == ("'PX', '600000'" in script["source"])
+    )
 
 
 def test_the_arguments_are_as_many_as_are_sent(found: dict[str, Any]) -> None:
@@ -48,7 +52,11 @@ def test_the_arguments_are_as_many_as_are_sent(found: dict[str, Any]) -> None:
         admin_ops.cancel(ops, "a"),
         view_ops.counts(ops),
     ):
-        args = [arg for arg in found["scripts"][op.name]["args"] if arg != "call" and not arg.endswith("...")]
+        args = [
+            arg
+            for arg in found["scripts"][op.name]["args"]
+            if arg != "call" and not arg.endswith("...")
+        ]
         assert len(op.args) == len(args), op.name
 
 
@@ -56,17 +64,26 @@ def test_templates_make_the_keys(found: dict[str, Any]) -> None:
     keys = Keys.of("shop/orders", "mine")
 
     def filled(template: str, **more: str) -> str:
-        for name, value in {"namespace": "mine", "group": "shop", "queue": "shop/orders", **more}.items():
+        for name, value in {
+            "namespace": "mine",
+            "group": "shop",
+            "queue": "shop/orders",
+            **more,
+        }.items():
             template = template.replace(f"<{name}>", value)
         return template
 
     assert filled(found["key"], part="jobs") == keys.key("jobs")
     assert filled(found["lane"], lane="1f") == keys.lane("1f")
     assert filled(found["result"], id="a") == keys.result("a")
-    assert [filled(word, ms="250") for word in found["wait"]] == [str(word) for word in Ops(keys).wait(0.25)]
+    assert [filled(word, ms="250") for word in found["wait"]] == [
+        str(word) for word in Ops(keys).wait(0.25)
+    ]
 
 
-def test_a_header_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_header_of_another_form_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     (tmp_path / "lua").mkdir()
     (tmp_path / "lua" / "x.lua").write_text("-- x: does something\n-- KEYS   a (hash)\nreturn 1\n")
     monkeypatch.setattr("headrace._protocol.script._FOLDER", tmp_path / "lua")

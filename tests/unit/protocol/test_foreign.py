@@ -1,4 +1,5 @@
-"""Decoding foreign replies. Every entry, letter, event or schedule ends in a value that shows it."""
+"""Decoding foreign replies. Every entry, letter, event or schedule ends in a value that shows
+it."""
 
 from __future__ import annotations
 
@@ -23,19 +24,51 @@ from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec
 
 NAMES = st.sampled_from(
-    [b"data", b"id", b"attempt", b"enq", b"reason", b"worker", b"released", b"kind", b"headrace-flow"]
+    [
+        b"data",
+        b"id",
+        b"attempt",
+        b"enq",
+        b"reason",
+        b"worker",
+        b"released",
+        b"kind",
+        b"headrace-flow",
+    ]
 )
 VALUES = st.one_of(
     st.binary(max_size=20),
     st.sampled_from(
-        [b"", b"0", b"-1", b"9" * 400, b"1e9", b"\xff", "\u0661".encode(), b"1_000", b"nan", b" 7 ", b"id", b"data"]
+        [
+            b"",
+            b"0",
+            b"-1",
+            b"9" * 400,
+            b"1e9",
+            b"\xff",
+            "\u0661".encode(),
+            b"1_000",
+            b"nan",
+            b" 7 ",
+            b"id",
+            b"data",
+        ]
     ),
 )
 FIELDS = st.lists(st.tuples(st.one_of(NAMES, VALUES), VALUES), max_size=8).map(
     lambda pairs: [x for pair in pairs for x in pair]
 )
 ENTRIES = st.sampled_from(
-    [b"5-0", b"5-0.3", b"0-1", b"18446744073709551615-18446744073709551615", b"late", b"\xff", b"", b"-"]
+    [
+        b"5-0",
+        b"5-0.3",
+        b"0-1",
+        b"18446744073709551615-18446744073709551615",
+        b"late",
+        b"\xff",
+        b"",
+        b"-",
+    ]
 )
 STATES = st.sampled_from([b"waiting", b"parked", b"leased", b"delayed", b"blocked", b"dead"])
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -45,7 +78,14 @@ CODECS = [BytesCodec(), JSONCodec()]
 
 @given(ENTRIES, FIELDS, STATES, COUNTS, COUNTS, VALUES, WHOLE, st.sampled_from(CODECS))
 def test_rows_of_listings(
-    entry: bytes, fields: list[bytes], state: bytes, count: int, releases: int, worker: bytes, ms: int, codec: Any
+    entry: bytes,
+    fields: list[bytes],
+    state: bytes,
+    count: int,
+    releases: int,
+    worker: bytes,
+    ms: int,
+    codec: Any,
 ) -> None:
     row = [entry, fields, state, count, releases, worker, ms]
     jobs = Jobs("q", codec)
@@ -70,8 +110,11 @@ def check(shown: JobState, fields: Sequence[bytes]) -> None:
 
 
 @given(ENTRIES, FIELDS, COUNTS, COUNTS, st.lists(VALUES, max_size=4), st.sampled_from(CODECS))
-def test_grants(entry: bytes, fields: list[bytes], count: int, releases: int, fresh: list[bytes], codec: Any) -> None:
-    """Each entry becomes a claim or is quarantined with a reason. None is lost or stops the others."""
+def test_grants(
+    entry: bytes, fields: list[bytes], count: int, releases: int, fresh: list[bytes], codec: Any
+) -> None:
+    """Each entry becomes a claim or is quarantined with a reason. None is lost or stops the
+    others."""
     pairs = [x for n, payload in enumerate(fresh) for x in (b"%d-0" % n, payload)]
     reply = [1, -1, [[entry, fields, count, releases]], pairs, 0, 1000]
     grant = Jobs("q", codec).grant(reply, "w", None)
@@ -92,7 +135,12 @@ MESSAGES = st.one_of(
     st.binary(max_size=30),
     JSON.map(lambda value: json.dumps(value).encode()),
     st.sampled_from(
-        [b"[" * 100_000, b'{"at":1' + b"0" * 400 + b"}", b'{"at":5,"ids":["\\ud800"]}', b'{"at":5,"ids":["\xff"]}']
+        [
+            b"[" * 100_000,
+            b'{"at":1' + b"0" * 400 + b"}",
+            b'{"at":5,"ids":["\\ud800"]}',
+            b'{"at":5,"ids":["\xff"]}',
+        ]
     ),
 )
 
@@ -106,7 +154,10 @@ def test_events_of_anybody(message: bytes) -> None:
 @given(
     st.lists(
         st.tuples(
-            VALUES, WHOLE, st.one_of(VALUES, st.sampled_from([b"every 0", b"every -5", b"every 5", b"cron"])), VALUES
+            VALUES,
+            WHOLE,
+            st.one_of(VALUES, st.sampled_from([b"every 0", b"every -5", b"every 5", b"cron"])),
+            VALUES,
         )
     )
 )
@@ -119,7 +170,13 @@ def test_schedules_of_anybody(rows: list[tuple[bytes, int, bytes, bytes]]) -> No
     assert len(plan.ops) + len(plan.wrong) == len(rows)
 
 
-@given(st.lists(st.tuples(VALUES, WHOLE, WHOLE, COUNTS, VALUES, VALUES, st.just([]) | st.tuples(VALUES, WHOLE))))
+@given(
+    st.lists(
+        st.tuples(
+            VALUES, WHOLE, WHOLE, COUNTS, VALUES, VALUES, st.just([]) | st.tuples(VALUES, WHOLE)
+        )
+    )
+)
 def test_workers_of_anybody(rows: list[tuple[Any, ...]]) -> None:
     assert len(replies.workers([5, *map(list, rows)], "q")) == len(rows)
 

@@ -13,7 +13,9 @@ from headrace._protocol import keys
 from headrace._protocol.keys import Keys, job_id, pattern, queue_of, worker_name
 
 
-@pytest.mark.parametrize("name", ["a", "a.b_c-D9", "g/q", "0/0", "x" * 200, "x" * 100 + "/" + "y" * 99])
+@pytest.mark.parametrize(
+    "name", ["a", "a.b_c-D9", "g/q", "0/0", "x" * 200, "x" * 100 + "/" + "y" * 99]
+)
 def test_queue_names(name: str) -> None:
     keys = Keys.of(name)
     assert keys.group == name.split("/", maxsplit=1)[0]
@@ -22,7 +24,24 @@ def test_queue_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "/", "a/", "/a", "a//b", "a/b/c", "x" * 201, "a b", "ä", "a:b", "{a}", "a\n", "a\x00", "*", "a\n/b"]
+    "name",
+    [
+        "",
+        "/",
+        "a/",
+        "/a",
+        "a//b",
+        "a/b/c",
+        "x" * 201,
+        "a b",
+        "ä",
+        "a:b",
+        "{a}",
+        "a\n",
+        "a\x00",
+        "*",
+        "a\n/b",
+    ],
 )
 def test_names_that_no_queue_may_have(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"queue name .* 1-200 letters") as raised:
@@ -67,19 +86,41 @@ def test_no_key_of_one_queue_is_another_s() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["", "jobs", "headrace:{q}:q:ids", "headrace:{q}:a b:jobs", "headrace:q:q:jobs", "headrace:{q}:q:jobs:x"]
+    "key",
+    [
+        "",
+        "jobs",
+        "headrace:{q}:q:ids",
+        "headrace:{q}:a b:jobs",
+        "headrace:q:q:jobs",
+        "headrace:{q}:q:jobs:x",
+    ],
 )
 def test_keys_that_show_no_queue(key: str) -> None:
     assert queue_of(key) is None
 
 
 def test_the_pattern_finds_what_shows_a_queue() -> None:
-    glob = re.escape(pattern("ns")).replace(r"\*", ".*").replace(r"\[", "[").replace(r"\]", "]").replace(r"\:", ":")
-    for part, found in (("jobs", True), ("delayed", True), ("schedules", True), ("stats", False), ("wake", False)):
+    glob = (
+        re.escape(pattern("ns"))
+        .replace(r"\*", ".*")
+        .replace(r"\[", "[")
+        .replace(r"\]", "]")
+        .replace(r"\:", ":")
+    )
+    for part, found in (
+        ("jobs", True),
+        ("delayed", True),
+        ("schedules", True),
+        ("stats", False),
+        ("wake", False),
+    ):
         assert bool(re.fullmatch(glob, Keys.of("g/q", "ns").key(part))) is found, part
 
 
-@pytest.mark.parametrize("name", ["a", "x" * 500, "ä" * 250, "a b", "{}:*", "1-0", "'\"\\", "\u2028"])
+@pytest.mark.parametrize(
+    "name", ["a", "x" * 500, "ä" * 250, "a b", "{}:*", "1-0", "'\"\\", "\u2028"]
+)
 def test_ids(name: str) -> None:
     assert job_id(name) == name
 
@@ -110,7 +151,8 @@ def test_worker_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "parked", "idle", "limited", "behind", "a b", "a:b", "x" * 201, "ä", "w\n", 5, None]
+    "name",
+    ["", "parked", "idle", "limited", "behind", "a b", "a:b", "x" * 201, "ä", "w\n", 5, None],
 )
 def test_what_no_worker_may_be_called(name: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="name"):
@@ -118,4 +160,9 @@ def test_what_no_worker_may_be_called(name: Any) -> None:
 
 
 def test_reserved_names_are_those_of_the_scripts() -> None:
-    assert (keys.GROUP, keys.PARKED, keys.IDLE, keys.BEHIND) == ("workers", "parked", "idle", "behind")
+    assert (keys.GROUP, keys.PARKED, keys.IDLE, keys.BEHIND) == (
+        "workers",
+        "parked",
+        "idle",
+        "behind",
+    )

@@ -34,10 +34,30 @@ def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
 
 def test_another_script_gets_neither() -> None:
     op = OPS.leave("w")
-    parts = ("jobs", "wake", "stats", "leases", "released", "workers", "registered", "facts", "events", "deaths", *HELD)
+    parts = (
+        "jobs",
+        "wake",
+        "stats",
+        "leases",
+        "released",
+        "workers",
+        "registered",
+        "facts",
+        "events",
+        "deaths",
+        *HELD,
+    )
     keys = [PREFIX + part for part in parts]
     assert op.wire() == ("EVAL", op.script.source, 14, *keys, "w", CLAIMS_PER_SCRIPT, 0)
-    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 14, *keys, "w", CLAIMS_PER_SCRIPT, 0)
+    assert op.wire("EVALSHA", "abc", "7") == (
+        "EVALSHA",
+        op.script.sha,
+        14,
+        *keys,
+        "w",
+        CLAIMS_PER_SCRIPT,
+        0,
+    )
 
 
 INTERRUPTED = """
@@ -63,8 +83,11 @@ print(interrupted)
 
 @pytest.mark.slow
 def test_ctrl_c_while_a_command_is_packed() -> None:
-    """The client raises the exception. With hiredis, a number whose `repr` is interrupted would crash the process."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
+    """The client raises the exception. With hiredis, a number whose `repr` is interrupted would
+    crash the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 0
 
@@ -88,7 +111,12 @@ def test_a_script_that_is_not_there() -> None:
 @pytest.mark.parametrize("early", [False, True])
 def test_few_arguments_are_packed_as_many_are(number: int, early: bool) -> None:
     op = Op(
-        "o", script("release"), ["k", "l"], ["ä", b"\r\n", 5, *range(number)][:number], lambda reply: reply, "lane:"
+        "o",
+        script("release"),
+        ["k", "l"],
+        ["ä", b"\r\n", 5, *range(number)][:number],
+        lambda reply: reply,
+        "lane:",
     )
     if early:
         assert op.body is op.body

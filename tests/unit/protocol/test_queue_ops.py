@@ -30,22 +30,45 @@ OPS = Ops(Keys.of("shop/orders"))
 
 def claim(number: int, name: str = "", worker: str = "w") -> Claim:
     entry = f"{number}-0"
-    return Claim(Job(name or entry, b"x", "shop/orders"), worker, entry, number, number, named=bool(name))
+    return Claim(
+        Job(name or entry, b"x", "shop/orders"), worker, entry, number, number, named=bool(name)
+    )
 
 
-# -- producing -----------------------------------------------------------------------------------------
+# -- producing -------------------------------------------------------------------------------------
 
 
 def test_plain_payloads_travel_plain() -> None:
     op = OPS.enqueue([OPS.item(b"a"), b"b", OPS.item("c"), OPS.item(NewJob(b"d"))])
     assert op.args == ["plain", b"a", b"b", b"c", b"d"]
-    assert [receipt.id for receipt in op.decode([b"1-0", b"2-0", b"3-0", b"4-0"])] == ["1-0", "2-0", "3-0", "4-0"]
+    assert [receipt.id for receipt in op.decode([b"1-0", b"2-0", b"3-0", b"4-0"])] == [
+        "1-0",
+        "2-0",
+        "3-0",
+        "4-0",
+    ]
     assert op.decode([b"7-9", 4]) == [Receipt(f"7-{n}", True) for n in (9, 10, 11, 12)]
 
 
 def test_one_that_is_more_than_its_payload_makes_all_full() -> None:
     op = OPS.enqueue([b"a", OPS.item(NewJob(b"b", id="i", headers={"h": "1"}, delay=1.5))])
-    assert op.args == ["full", "", "", "2", "data", b"a", "i", "+1500", "6", "data", b"b", "id", "i", "h", "1"]
+    assert op.args == [
+        "full",
+        "",
+        "",
+        "2",
+        "data",
+        b"a",
+        "i",
+        "+1500",
+        "6",
+        "data",
+        b"b",
+        "id",
+        "i",
+        "h",
+        "1",
+    ]
 
 
 def test_a_delayed_job_needs_an_id_and_is_given_one() -> None:
@@ -71,7 +94,9 @@ def test_a_delayed_job_needs_an_id_and_is_given_one() -> None:
         (NewJob(b"x", queue="shop/bills"), ValueError, "only follow-ups"),
     ],
 )
-def test_a_bad_item_enqueues_nothing_of_its_batch(job: Any, error: type[Exception], says: str) -> None:
+def test_a_bad_item_enqueues_nothing_of_its_batch(
+    job: Any, error: type[Exception], says: str
+) -> None:
     with pytest.raises(error, match=says):
         OPS.item(job)
     with pytest.raises(error, match=says):
@@ -110,7 +135,8 @@ def test_parts_are_bounded_in_jobs_and_bytes(sizes: list[int], parts: list[int])
     [
         (NewJob(b"x", headers={"k": "v"}), [333, 333, 1]),
         (NewJob(b"x", delay=5), [250, 250, 167]),
-        (NewJob(b"x", id="17-0"), [1] * 667),  # an entry's name: the script looks whether it is there, and so reads it
+        # an entry's name: the script looks whether it is there, and so reads it
+        (NewJob(b"x", id="17-0"), [1] * 667),
     ],
 )
 def test_what_takes_longer_goes_in_smaller_parts(job: NewJob, parts: list[int]) -> None:
@@ -118,7 +144,10 @@ def test_what_takes_longer_goes_in_smaller_parts(job: NewJob, parts: list[int]) 
 
 
 def test_a_call_that_may_read_a_job_is_not_joined() -> None:
-    joins = [OPS.enqueue([OPS.item(NewJob(b"x", id=name))]).join is not None for name in ("a", "1-1x", "1-1", "1-1.2")]
+    joins = [
+        OPS.enqueue([OPS.item(NewJob(b"x", id=name))]).join is not None
+        for name in ("a", "1-1x", "1-1", "1-1.2")
+    ]
     assert joins == [True, True, False, False]
 
 
@@ -131,10 +160,13 @@ def test_joined_enqueues_are_one() -> None:
     one, other = OPS.enqueue([b"a"]), OPS.enqueue([OPS.item(NewJob(b"b", id="i"))])
     assert one.join == other.join
     assert one.join is not None
-    assert one.join([*one.items, *other.items]).args == OPS.enqueue([b"a", OPS.item(NewJob(b"b", id="i"))]).args
+    assert (
+        one.join([*one.items, *other.items]).args
+        == OPS.enqueue([b"a", OPS.item(NewJob(b"b", id="i"))]).args
+    )
 
 
-# -- leasing -------------------------------------------------------------------------------------------
+# -- leasing ---------------------------------------------------------------------------------------
 
 
 def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
@@ -154,7 +186,7 @@ def test_no_wait_is_for_ever(block: float, ms: int) -> None:
     assert command[:4] == ("XREADGROUP", "GROUP", "workers", "idle")
 
 
-# -- settling ------------------------------------------------------------------------------------------
+# -- settling --------------------------------------------------------------------------------------
 
 
 def test_complete() -> None:
@@ -164,7 +196,17 @@ def test_complete() -> None:
 
 
 def test_complete_fenced() -> None:
-    assert OPS.complete([claim(1), claim(2)], fenced=True).args == ["w", 2, 0, 0, 0, "1-0", "2-0", 1, 2]
+    assert OPS.complete([claim(1), claim(2)], fenced=True).args == [
+        "w",
+        2,
+        0,
+        0,
+        0,
+        "1-0",
+        "2-0",
+        1,
+        2,
+    ]
     fencing = Ops(Keys.of("q"), QueueSettings(fenced=True))
     assert fencing.complete([claim(1)]).args[0] == "w"
     assert fencing.complete([claim(1)], fenced=False).args[0] == ""
@@ -191,7 +233,24 @@ def test_followers() -> None:
     then = [NewJob(b"a"), NewJob(b"b", queue="shop/bills", id="i", delay=2)]
     op = OPS.complete([claim(1)], then=then)
     assert op.args[:6] == ["", 1, 0, 0, 2, "1-0"]
-    assert op.args[6:] == [1, "", "", 0, 2, "data", b"a", 1, "i", "+2000", 0, 4, "data", b"b", "id", "i"]
+    assert op.args[6:] == [
+        1,
+        "",
+        "",
+        0,
+        2,
+        "data",
+        b"a",
+        1,
+        "i",
+        "+2000",
+        0,
+        4,
+        "data",
+        b"b",
+        "id",
+        "i",
+    ]
 
 
 @each(
@@ -200,8 +259,16 @@ def test_followers() -> None:
         ([b"x"], TypeError, "then must hold NewJob objects, not bytes"),
         (NewJob(b"x"), TypeError, "then must be a list of NewJob"),
         (5, TypeError, "then must be a list of NewJob"),
-        ([NewJob(b"x", queue="other")], ConfigurationError, r"'other' is of group 'other', this one of 'shop'"),
-        ([NewJob(b"x", queue="shops/orders")], ConfigurationError, "one script reaches one group only"),
+        (
+            [NewJob(b"x", queue="other")],
+            ConfigurationError,
+            r"'other' is of group 'other', this one of 'shop'",
+        ),
+        (
+            [NewJob(b"x", queue="shops/orders")],
+            ConfigurationError,
+            "one script reaches one group only",
+        ),
         ([NewJob(b"x", queue="a b")], ConfigurationError, "queue name"),
         ([NewJob(5)], TypeError, "payload must be"),
     ],
@@ -279,7 +346,11 @@ def test_an_operation_is_pure() -> None:
 
 
 def test_the_codec_decodes_what_is_leased() -> None:
-    grant = Ops(Keys.of("q"), codec=JSONCodec()).lease("w", 1).decode([1, -1, [], [b"1-0", b'{"a":1}'], 0, 5])
+    grant = (
+        Ops(Keys.of("q"), codec=JSONCodec())
+        .lease("w", 1)
+        .decode([1, -1, [], [b"1-0", b'{"a":1}'], 0, 5])
+    )
     assert grant is not None
     assert grant.claims[0].job.payload == {"a": 1}
 
@@ -287,7 +358,9 @@ def test_the_codec_decodes_what_is_leased() -> None:
 BAD = [True, "5", None, -1, math.nan, math.inf, 10**5000, sys.maxsize, timedelta.max]
 
 
-@each("value", [pytest.param(value, id=f"{type(value).__name__}-{n}") for n, value in enumerate(BAD)])
+@each(
+    "value", [pytest.param(value, id=f"{type(value).__name__}-{n}") for n, value in enumerate(BAD)]
+)
 @each(
     ("name", "build"),
     [
@@ -301,7 +374,12 @@ BAD = [True, "5", None, -1, math.nan, math.inf, 10**5000, sys.maxsize, timedelta
         ("timeout", lambda bad: OPS.register("w.1", "w", bad)),
         ("timeout", lambda bad: OPS.reclaim("w", bad)),
         ("limit", lambda bad: view_ops.listing(OPS, "waiting", "", bad)),
-        ("max_attempts", lambda bad: OPS.retry([(claim(1), None, 1, "")], max_attempts=-1 if bad is None else bad)),
+        (
+            "max_attempts",
+            lambda bad: OPS.retry(
+                [(claim(1), None, 1, "")], max_attempts=-1 if bad is None else bad
+            ),
+        ),
         ("delay", lambda bad: admin_ops.reschedule(OPS, "i", -1 if bad is None else bad)),
         ("delay", lambda bad: OPS.retry([(claim(1), -1 if bad is None else bad, 1, "")])),
         ("delay", lambda bad: OPS.item(NewJob(b"x", delay=-1 if bad is None else bad))),
@@ -323,7 +401,14 @@ def test_a_rate_s_tokens_come_back_in_some_time():
         Rate(JOBS_PER_S_AT_MOST + 1)
 
 
-@each("then", [[NewJob(b"x")] * 1001, [NewJob(b"x" * 2**19)] * 3, [NewJob(b"x", headers={"h": "x" * 2**20})] * 2])
+@each(
+    "then",
+    [
+        [NewJob(b"x")] * 1001,
+        [NewJob(b"x" * 2**19)] * 3,
+        [NewJob(b"x", headers={"h": "x" * 2**20})] * 2,
+    ],
+)
 def test_more_follow_ups_than_one_script_adds_are_refused(then: list[NewJob]) -> None:
     claim = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
     ops = Ops(Keys.of("q"))
@@ -352,7 +437,10 @@ CLAIM = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
         ),
         ("payload", lambda: OPS.complete([CLAIM], then=[NewJob(HUGE)])),
         ("result", lambda: result_ops.result_bytes(OPS, HUGE)),
-        ("result and then", lambda: OPS.complete([CLAIM], results={"1-0": BIG}, then=[NewJob(BIG)])),
+        (
+            "result and then",
+            lambda: OPS.complete([CLAIM], results={"1-0": BIG}, then=[NewJob(BIG)]),
+        ),
     ],
 )
 def test_what_no_server_takes_is_refused_by_its_name(monkeypatch, what, build):
@@ -364,5 +452,10 @@ def test_what_no_server_takes_is_refused_by_its_name(monkeypatch, what, build):
 def test_what_a_server_takes_is_not_refused(monkeypatch):
     monkeypatch.setattr(checks, "VALUE_BYTES", 100)
     assert OPS.item(b"x" * 100) == b"x" * 100
-    assert sum(len(op.items) for op in OPS.batches([b"x" * 100, NewJob(b"x" * 97, headers={"h": "é"})])) == 2
+    assert (
+        sum(
+            len(op.items) for op in OPS.batches([b"x" * 100, NewJob(b"x" * 97, headers={"h": "é"})])
+        )
+        == 2
+    )
     assert result_ops.result_bytes(OPS, b"x" * 100) == b"x" * 100

@@ -1,4 +1,5 @@
-"""Decoding replies. They come as raw bytes of the scripts, or as text from a client that decodes."""
+"""Decoding replies. They come as raw bytes of the scripts, or as text from a client that
+decodes."""
 
 from __future__ import annotations
 
@@ -52,7 +53,11 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.plain_receipts, [b"1-9", 2], [Receipt("1-9", True), Receipt("1-10", True)]),
         (replies.plain_receipts, [b"1-0", b"1-1"], [Receipt("1-0", True), Receipt("1-1", True)]),
         (replies.counts, list(range(12)), Counts(*range(11), held=11)),
-        (replies.reclaimed, [3, 25, 1, 0, 2, -1, 1500], Reclaimed(3, 0.025, 1, False, 2, None, 1.5)),
+        (
+            replies.reclaimed,
+            [3, 25, 1, 0, 2, -1, 1500],
+            Reclaimed(3, 0.025, 1, False, 2, None, 1.5),
+        ),
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
         (replies.repairs, [b"ids", b"7", *range(12)], (Repairs(*range(12)), "ids", "7")),
@@ -65,17 +70,25 @@ def test_simple_replies(decode: Any, reply: Any, expected: Any) -> None:
 
 def test_workers() -> None:
     told = b"1700000000000 " + json.dumps(FACTS).encode()
-    reply = [NOW, [b"w", NOW + 5000, NOW - 1000, 3, told, b"quiet", []], [b"v", 0, 0, 0, b"", b"", [b"", 7000]]]
+    reply = [
+        NOW,
+        [b"w", NOW + 5000, NOW - 1000, 3, told, b"quiet", []],
+        [b"v", 0, 0, 0, b"", b"", [b"", 7000]],
+    ]
     alive, dead = same(lambda r: replies.workers(r, "q"), reply)
     assert (alive.name, alive.queue, alive.leased, alive.alive) == ("w", "q", 3, True)
     assert (alive.since, alive.deadline) == (NOW / 1000 - 1, NOW / 1000 + 5)
     assert (dead.name, dead.alive, dead.facts, dead.asked) == ("v", False, None, "")
     assert (alive.differs, dead.differs) == (None, OtherTerms("", 7.0))
-    assert (alive.facts, alive.asked) == (WorkerFacts("h", "1.0", "3.11", 7, 2**20, 4, NOW / 1000), "quiet")
+    assert (alive.facts, alive.asked) == (
+        WorkerFacts("h", "1.0", "3.11", 7, 2**20, 4, NOW / 1000),
+        "quiet",
+    )
 
 
 @pytest.mark.parametrize(
-    "told", ["", "5", "5 {}", "5 []", "x " + json.dumps(FACTS), '5 {"host": Infinity}', "5 " + "[" * 5000]
+    "told",
+    ["", "5", "5 {}", "5 []", "x " + json.dumps(FACTS), '5 {"host": Infinity}', "5 " + "[" * 5000],
 )
 def test_foreign_facts_are_none(told: str) -> None:
     assert replies.facts(told) is None
@@ -84,13 +97,19 @@ def test_foreign_facts_are_none(told: str) -> None:
 def test_text_stays_visible() -> None:
     assert replies.text(b"\xff\xc3\xa4") == "\\xff\u00e4"
     assert (replies.text("a"), replies.text(5)) == ("a", "5")
-    assert (replies.raw("ä"), replies.raw(b"a"), replies.raw(bytearray(b"a"))) == ("ä".encode(), b"a", b"a")
+    assert (replies.raw("ä"), replies.raw(b"a"), replies.raw(bytearray(b"a"))) == (
+        "ä".encode(),
+        b"a",
+        b"a",
+    )
 
 
-# -- jobs ----------------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------------------
 
 
-def job(fields: list[bytes], deliveries: int = 1, releases: int = 0, entry: bytes = b"1500-3") -> Any:
+def job(
+    fields: list[bytes], deliveries: int = 1, releases: int = 0, entry: bytes = b"1500-3"
+) -> Any:
     found, token, wrong = same(lambda row: JOBS.job(*row), [entry, fields, deliveries, releases])
     return found, token, wrong
 
@@ -104,7 +123,11 @@ def test_a_payload_and_nothing_else() -> None:
 def test_all_fields() -> None:
     fields = [b"data", b"x", b"id", b"i", b"attempt", b"4", b"enq", b"900", b"b", b"2", b"a", b"1"]
     found, token, _ = job(fields, deliveries=3, releases=2)
-    assert (found.id, found.enqueued_at, list(found.headers.items())) == ("i", 0.9, [("b", "2"), ("a", "1")])
+    assert (found.id, found.enqueued_at, list(found.headers.items())) == (
+        "i",
+        0.9,
+        [("b", "2"), ("a", "1")],
+    )
     assert (token, found.attempt) == (7, 5)  # the token counts releases, too
 
 
@@ -159,19 +182,36 @@ def test_an_attempt_is_at_least_the_first() -> None:
     assert job([b"data", b"x"], deliveries=1, releases=5)[0].attempt == 1
 
 
-# -- leases --------------------------------------------------------------------------------------------
+# -- leases ----------------------------------------------------------------------------------------
 
 
 def test_a_grant() -> None:
-    """The jobs that were taken over come before the new ones. Jobs that can't be decoded are kept apart."""
-    taken = [[b"1-0", [b"data", b"1", b"h", b"x"], 3, 1], [b"2-0", [b"data", b"?"], 1, 0], [b"3-0", [b"x", b"1"], 1, 0]]
+    """The jobs that were taken over come before the new ones. Jobs that can't be decoded are kept
+    apart."""
+    taken = [
+        [b"1-0", [b"data", b"1", b"h", b"x"], 3, 1],
+        [b"2-0", [b"data", b"?"], 1, 0],
+        [b"3-0", [b"x", b"1"], 1, 0],
+    ]
     reply = [1, 1500, taken, [b"4-0", b"4", b"5-0", b"?"], 1, NOW]
     jobs = Jobs("q", JSONCodec())
     grant = same(lambda r: jobs.grant(r, "w", 5.0), reply)
     assert grant is not None
     one, four = grant.claims
-    assert (one.entry, one.count, one.token, one.job.payload, one.job.attempt) == ("1-0", 3, 3, 1, 2)
-    assert (four.entry, four.count, four.token, four.job.payload, four.job.attempt) == ("4-0", 1, 1, 4, 1)
+    assert (one.entry, one.count, one.token, one.job.payload, one.job.attempt) == (
+        "1-0",
+        3,
+        3,
+        1,
+        2,
+    )
+    assert (four.entry, four.count, four.token, four.job.payload, four.job.attempt) == (
+        "4-0",
+        1,
+        1,
+        4,
+        1,
+    )
     for claim in (one, four):
         assert (claim.worker, claim.duration, claim.leased_at) == ("w", 5.0, NOW / 1000)
     assert [claim.entry for claim, _ in grant.undecodable] == ["2-0", "3-0", "5-0"]
@@ -200,7 +240,7 @@ def test_what_no_script_answers(reply: Any) -> None:
     assert len(str(raised.value)) < 250
 
 
-# -- listings ------------------------------------------------------------------------------------------
+# -- listings --------------------------------------------------------------------------------------
 
 
 def state(name: bytes, fields: list[bytes], *rest: Any, entry: bytes = b"1500-0") -> Any:
@@ -215,13 +255,32 @@ def test_states() -> None:
     parked = state(b"parked", [b"data", b"x"], 2, 1, b"parked", 77)
     assert (parked.state, parked.worker, parked.job.attempt) == ("parked", None, 1)
     leased = state(b"leased", [b"data", b"x"], 2, 0, b"w", 4000)
-    assert (leased.state, leased.worker, leased.since, leased.job.attempt) == ("leased", "w", NOW / 1000 - 4, 2)
-    delayed = state(b"delayed", [b"data", b"x", b"id", b"i", b"enq", b"900"], 0, 0, b"", NOW, entry=b"i")
-    assert (delayed.state, delayed.due, delayed.job.id, delayed.job.enqueued_at) == ("delayed", NOW / 1000, "i", 0.9)
+    assert (leased.state, leased.worker, leased.since, leased.job.attempt) == (
+        "leased",
+        "w",
+        NOW / 1000 - 4,
+        2,
+    )
+    delayed = state(
+        b"delayed", [b"data", b"x", b"id", b"i", b"enq", b"900"], 0, 0, b"", NOW, entry=b"i"
+    )
+    assert (delayed.state, delayed.due, delayed.job.id, delayed.job.enqueued_at) == (
+        "delayed",
+        NOW / 1000,
+        "i",
+        0.9,
+    )
     foreign = state(b"waiting", [b"data", b"x", b"enq", b"yesterday"], 0, 0, b"", 0)
     assert (foreign.enqueued_at, waiting.enqueued_at) == (None, 1.5)
     letter = [b"reason", b"why", b"worker", b"w", b"released", b"2"]
-    dead = state(b"dead", [*letter, b"data", b"x", b"id", b"i", b"attempt", b"5", b"enq", b"900"], 0, 0, b"", 0)
+    dead = state(
+        b"dead",
+        [*letter, b"data", b"x", b"id", b"i", b"attempt", b"5", b"enq", b"900"],
+        0,
+        0,
+        b"",
+        0,
+    )
     assert (dead.state, dead.reason, dead.worker, dead.since) == ("dead", "why", "w", 1.5)
     assert (dead.job.id, dead.job.attempt, dead.enqueued_at) == ("i", 3, 0.9)
 

@@ -1,4 +1,5 @@
-"""The bound for waiting jobs. The tests check the share of a shard, and that calls of one shard can be joined."""
+"""The bound for waiting jobs. The tests check the share of a shard, and that calls of one shard can
+be joined."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from headrace._protocol.shards import WholeOps
 
 @cache
 def shares(shards: int) -> frozenset[float]:
-    """Return the shares of so many shards, each once. Making the tables takes far longer than reading them."""
+    """Return the shares of so many shards, each once. Making the tables takes far longer than
+    reading them."""
     return frozenset(part.share for part in Table.of("q", shards).shards)
 
 
@@ -44,7 +46,8 @@ def test_a_shard_has_its_share() -> None:
 
 
 def test_calls_of_a_shard_are_joined_by_one_maker() -> None:
-    """An executor keeps a maker's state for joining, so a new maker for each call would leak memory."""
+    """An executor keeps a maker's state for joining, so a new maker for each call would leak
+    memory."""
     whole = WholeOps(Keys.of("q"), QueueSettings(shards=6, max_waiting=100), None, "headrace", 6)  # type: ignore[arg-type]  # no payloads here
     shards, admission = ShardMap(whole), Admission(whole)
     durability = admission.with_durability(Durability(1))

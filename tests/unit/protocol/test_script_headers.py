@@ -1,4 +1,5 @@
-"""Every script's header is its contract in a fixed form. The script's body and `Ops` take their names from it."""
+"""Every script's header is its contract in a fixed form. The script's body and `Ops` take their
+names from it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ TYPES = {"string", "stream", "hash", "zset", "list", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
 _FEATURE = re.compile(r"^-- @feature (\w+)$", re.MULTILINE)
-_DEFINED = re.compile(r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE)
+_DEFINED = re.compile(
+    r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE
+)
 
 
 @cache
@@ -58,13 +61,18 @@ def needs(text: str) -> set[str]:
     """Return the fragments whose functions or constants a text uses and does not define."""
     own = set(re.findall(r"local (?:function )?(\w+)|^function (\w+\.\w+)", text, re.MULTILINE))
     used = set(re.findall(r"(?<![\w.:])(\w+(?:\.\w+)?)\(|\b([A-Z][A-Z_]{3,})\b(?!')", code(text)))
-    names = {name for pair in used for name in pair if name} - {name for pair in own for name in pair}
-    tables = set(re.findall(r"^function (\w+)\.", text, re.MULTILINE)) - {name for pair in own for name in pair}
+    names = {name for pair in used for name in pair if name} - {
+        name for pair in own for name in pair
+    }
+    tables = set(re.findall(r"^function (\w+)\.", text, re.MULTILINE)) - {
+        name for pair in own for name in pair
+    }
     return {fragment for fragment in FRAGMENTS if names & defined(fragment) or fragment in tables}
 
 
 def unnamed(text: str) -> list[str]:
-    """Return the text of each `redis.call` or `redis.pcall` that does not begin with the name of a command."""
+    """Return the text of each `redis.call` or `redis.pcall` that does not begin with the name of a
+    command."""
     found = re.findall(r"\bredis\s*(?:\.\s*p?call\b|\[['\"])\s*(.{0,20})", code(text), re.DOTALL)
     named = re.compile(r"\(\s*(['\"])[A-Z]+\1\s*[,)]")
     return [rest for rest in found if not named.match(rest)]
@@ -86,7 +94,11 @@ def test_the_header_has_its_form(name: str) -> None:
     assert len({key for key, _ in keys}) == len(keys)
     assert {kind for _, kind in head.typed_args()} <= ARGUMENTS
     assert "us" in head.sections["COST"] or "O(" in head.sections["COST"]
-    assert all(len(line) <= 140 for line in read(name).splitlines() if line.startswith(("-- KEYS", "-- ARGV")))
+    assert all(
+        len(line) <= 140
+        for line in read(name).splitlines()
+        if line.startswith(("-- KEYS", "-- ARGV"))
+    )
 
 
 @each("name", NAMES)
@@ -105,18 +117,30 @@ def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
     """The loader writes the names of the header, and the body uses every one of them."""
     head, source = header(name), script(name).source
     keys = fixed(script(name).keys)
-    line, places = re.findall(r"^local (.*) = (KEYS\[\d+\](?:, KEYS\[\d+\])*)$", source, re.MULTILINE)[0]
+    line, places = re.findall(
+        r"^local (.*) = (KEYS\[\d+\](?:, KEYS\[\d+\])*)$", source, re.MULTILINE
+    )[0]
     tables = source.replace(f"local {line} = {places}\n", "")
     made = dict(zip(line.split(", "), places.split(", "), strict=True))
     made |= dict(re.findall(r"(\w+) = (KEYS\[\d+\]),", tables))
     assert made == {key: f"KEYS[{at}]" for at, key in enumerate(keys, 1) if key in made}
     assert {*keys} - {*made} <= {"lane"}
     body = code(source.partition(f"local {line} = KEYS")[2].partition("\n")[2])
-    arguments = [argument for argument in head.args() if argument != "call" and not argument.endswith("...")]
-    unused = [word for word in [*keys, *arguments] if word != "lane" and len(re.findall(rf"\b{word}\b", body)) < 1]
+    arguments = [
+        argument for argument in head.args() if argument != "call" and not argument.endswith("...")
+    ]
+    unused = [
+        word
+        for word in [*keys, *arguments]
+        if word != "lane" and len(re.findall(rf"\b{word}\b", body)) < 1
+    ]
     assert not unused
     assert not re.search(r"KEYS\[|ARGV\[\d", code(read(name)))
-    local = [*keys, tail(script(name).keys), *(argument.removesuffix("...") for argument in head.args())]
+    local = [
+        *keys,
+        tail(script(name).keys),
+        *(argument.removesuffix("...") for argument in head.args()),
+    ]
     assert len(set(local)) == len(local)
 
 
@@ -130,7 +154,8 @@ def test_a_file_includes_what_it_calls_and_nothing_else(name: str) -> None:
 
 
 def used_features(path: str) -> set[str]:
-    """Return the features whose keys a file reads itself: as fields of a `q`, or in a script as words."""
+    """Return the features whose keys a file reads itself: as fields of a `q`, or in a script as
+    words."""
     text = scripts._TEXTS.sub("", read(path))
     found = {*re.findall(r"\bq\.(\w+)", text)}
     if path not in FILES:
@@ -141,7 +166,8 @@ def used_features(path: str) -> set[str]:
 
 @each("path", [*NAMES, *FILES])
 def test_a_file_names_each_feature_whose_keys_it_uses(path: str) -> None:
-    """A file names a feature itself or includes its functions. No file names one twice or without need."""
+    """A file names a feature itself or includes its functions. No file names one twice or without
+    need."""
     text = read(path)
     named, included = _FEATURE.findall(text), {*_INCLUDE.findall(text)} & {*FEATURES}
     assert len(named) == len({*named})
@@ -160,7 +186,8 @@ def test_no_fragment_overwrites_a_key(path: str) -> None:
 
 @each("name", NAMES)
 def test_the_own_header_of_a_script_names_few_keys(name: str) -> None:
-    """Keys that belong together have an owner: a feature, whose fragment names them for all scripts."""
+    """Keys that belong together have an owner: a feature, whose fragment names them for all
+    scripts."""
     assert len(header(name).keys()) <= OWN_KEYS_AT_MOST
 
 
@@ -185,7 +212,9 @@ def test_the_loader_makes_the_tables_of_keys() -> None:
 
 
 QUEUES = {
-    name: found[1].split(", ") if found[1] else [] for name in NAMES if (found := scripts._QUEUE.search(read(name)))
+    name: found[1].split(", ") if found[1] else []
+    for name in NAMES
+    if (found := scripts._QUEUE.search(read(name)))
 }
 
 
@@ -199,20 +228,25 @@ def test_a_table_of_keys_has_those_that_are_read(name: str) -> None:
     reads = scripts._fields(body, source) & {*fixed(script(name).keys)}
     assert reads
     assert reads - table == {*QUEUES[name]} & reads
-    own = {key for key in QUEUES[name] if re.search(rf"\b{key} = ", code(body))}  # the script puts them there itself
+    # the script puts them there itself
+    own = {key for key in QUEUES[name] if re.search(rf"\b{key} = ", code(body))}
     assert {*QUEUES[name]} - own <= scripts._fields(body, source)
 
 
 def test_only_called_functions_of_fragments_count_for_a_table_of_keys() -> None:
     fragments = "local function a(q) return b(q.one) end\nfunction t.c(q)\n  q.two = q.three\nend\n"
     assert scripts._fields("return a(q.four)\n", fragments) == {"one", "four"}
-    assert scripts._fields("function parts.x()\n  return q.five\nend\nt.c() -- a(q)\n", fragments) == {"three", "five"}
+    assert scripts._fields(
+        "function parts.x()\n  return q.five\nend\nt.c() -- a(q)\n", fragments
+    ) == {"three", "five"}
 
 
 def test_a_key_belongs_to_one_feature() -> None:
     every = [key.partition(" ")[0] for name in FEATURES for key in feature(name)]
     assert len(every) == len({*every})
-    assert {path.removeprefix("features/") for path in FILES if path.startswith("features/")} == {*FEATURES}
+    assert {path.removeprefix("features/") for path in FILES if path.startswith("features/")} == {
+        *FEATURES
+    }
 
 
 def test_keys_of_features_come_behind_own_keys_and_in_the_order_of_the_features() -> None:
@@ -243,17 +277,22 @@ def test_each_hook_is_called_and_has_a_function() -> None:
 
 
 def test_a_new_feature_changes_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its keys come with its hooks to each script in which leases end; its fragment comes before the kernel's."""
+    """Its keys come with its hooks to each script in which leases end; its fragment comes before
+    the kernel's."""
     text = "-- feature tags: x.\n-- KEYS   tags (hash)\n-- HOOKS  finishes: drop (tags), forgets: drop (tags)\n"
     text += "local function drop(q, names) redis.call('HDEL', q.tags, unpack(names)) end\n"
     plain = scripts._read
-    monkeypatch.setattr(scripts, "_read", lambda path: text if path == "features/tags.lua" else plain(path))
+    monkeypatch.setattr(
+        scripts, "_read", lambda path: text if path == "features/tags.lua" else plain(path)
+    )
     monkeypatch.setattr(scripts, "FEATURES", (*FEATURES, "tags"))
     for name, call in (("release", "drop(q, entries, how)"), ("purge", "drop(q, names)")):
         made = script.__wrapped__(name)
         assert "tags (hash)" in made.keys
         assert f"  if q.tags then {call} end\n" in made.source
-        assert made.source.index("local function drop(") < made.source.index(f"if q.tags then {call}")
+        assert made.source.index("local function drop(") < made.source.index(
+            f"if q.tags then {call}"
+        )
     assert "tags" not in script.__wrapped__("renew").source
 
 
@@ -264,7 +303,11 @@ def test_a_feature_without_a_header_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_fragments_that_include_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    files_ = {"x.lua": read("beat").replace("-- beat:", "-- x:").replace("\nlocal", "\n-- @include one\nlocal", 1)}
+    files_ = {
+        "x.lua": read("beat")
+        .replace("-- beat:", "-- x:")
+        .replace("\nlocal", "\n-- @include one\nlocal", 1)
+    }
     files_ |= {"lib/one.lua": "-- @include two\n", "lib/two.lua": "-- @include one\n"}
     plain = scripts._read
     monkeypatch.setattr(scripts, "_read", lambda path: files_.get(path) or plain(path))
@@ -274,9 +317,9 @@ def test_fragments_that_include_each_other_are_refused(monkeypatch: pytest.Monke
 
 def test_every_fragment_is_included() -> None:
     texts = [read(name) for name in (*NAMES, *FILES)]
-    assert {fragment for text in texts for fragment in _INCLUDE.findall(text)} | {"number"} | KEYS_ONLY == set(
-        FRAGMENTS
-    )
+    assert {fragment for text in texts for fragment in _INCLUDE.findall(text)} | {
+        "number"
+    } | KEYS_ONLY == set(FRAGMENTS)
 
 
 SOURCES = sorted(
@@ -322,12 +365,17 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     named = fixed(script(name).keys)
     given = [argument for argument in head.args() if not argument.endswith("...")]
     all_levels = {"drained", "wipe", "run_schedule"}
-    more = {"move": 10, "accept": 9}.get(name, 9 * (name in all_levels))  # of the other queue, or of all levels
+    # of the other queue, or of all levels
+    more = {"move": 10, "accept": 9}.get(name, 9 * (name in all_levels))
     if "flow" in name:
         assert len(keys) >= len(named)
     else:
         assert len(keys) == len(named) + more
-    assert len(arguments) > len(given) if len(given) < len(head.args()) else len(arguments) == len(given)
+    assert (
+        len(arguments) > len(given)
+        if len(given) < len(head.args())
+        else len(arguments) == len(given)
+    )
     if script(name).recorded:
         assert keys[0] == op.lane_prefix + "l"
         assert arguments[0] == "1"
@@ -345,7 +393,9 @@ def test_keys_of_results_and_followers_come_after_the_others() -> None:
     """The keys are in the same slot as the others. Each queue of a follow-up job has nine keys."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
-    extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").key_names) :]]
+    extra = [
+        key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").key_names) :]
+    ]
     follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "cancels", "events", "jobs"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]

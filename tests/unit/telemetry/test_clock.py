@@ -10,7 +10,9 @@ from headrace._telemetry.worker import ServerClock
 @pytest.mark.parametrize("jump", [-600.0, -1.5, 1.5, 600.0])
 def test_a_jump_is_told_once(jump: float) -> None:
     clock = ServerClock()
-    told = [clock.jump(1000.0 + at + (jump if at > 2 else 0.0), 0.01, ours=float(at)) for at in range(6)]
+    told = [
+        clock.jump(1000.0 + at + (jump if at > 2 else 0.0), 0.01, ours=float(at)) for at in range(6)
+    ]
     assert told == [0.0, 0.0, 0.0, pytest.approx(jump, abs=0.02), 0.0, 0.0]
 
 
@@ -26,7 +28,9 @@ def test_a_reply_that_took_long_is_none() -> None:
 
 def test_clocks_that_drift() -> None:
     clock = ServerClock()
-    assert not any(clock.jump(1000.0 + 3600.0 * at * 1.0005, 0.0, ours=3600.0 * at) for at in range(9))
+    assert not any(
+        clock.jump(1000.0 + 3600.0 * at * 1.0005, 0.0, ours=3600.0 * at) for at in range(9)
+    )
 
 
 def test_replies_that_overtake_each_other_tell_no_second_jump() -> None:
@@ -34,5 +38,6 @@ def test_replies_that_overtake_each_other_tell_no_second_jump() -> None:
     clock = ServerClock()
     assert clock.jump(1000.0, 0.01, ours=0.0) == 0
     assert clock.jump(1021.0, 0.01, ours=1.0) == pytest.approx(20, abs=0.02)
-    assert clock.jump(1000.95, 0.06, ours=1.01) == 0  # the server said so before, and it is read after
+    # the server said so before, and it is read after
+    assert clock.jump(1000.95, 0.06, ours=1.01) == 0
     assert clock.jump(1021.1, 0.01, ours=1.1) == 0

@@ -10,7 +10,14 @@ from headrace.console.top.pane import Column, cell, widths
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0"), (99_999, "99,999"), (100_000, "100k"), (1_234_567, "1.2M"), (123_456_789, "123M"), (5e9, "5.0G")],
+    [
+        (0, "0"),
+        (99_999, "99,999"),
+        (100_000, "100k"),
+        (1_234_567, "1.2M"),
+        (123_456_789, "123M"),
+        (5e9, "5.0G"),
+    ],
 )
 def test_numbers_take_six_characters(number: float, text: str) -> None:
     assert short(number) == text

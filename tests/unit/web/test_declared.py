@@ -25,7 +25,11 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "weights": ({"big": 2.0}, "big: 2"),
     "limits": ((Limit(5), Limit(3, key="tenant")), "5, 3 of tenant"),
 }
-WITH: dict[str, dict[str, Any]] = {"ageing": {"priorities": 2}, "full": {"max_waiting": 5}, "weights": {"fair": "org"}}
+WITH: dict[str, dict[str, Any]] = {
+    "ageing": {"priorities": 2},
+    "full": {"max_waiting": 5},
+    "weights": {"fair": "org"},
+}
 RATES = {
     "5 a second for each tenant": Rate(5, key="tenant"),
     "1,000 a minute, 7 at once": Rate(1000, 60, burst=7),

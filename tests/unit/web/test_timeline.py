@@ -33,7 +33,10 @@ def told(one: Timeline) -> list[tuple[str, str, str, float | None]]:
 
 
 def test_attempts_on_one_axis() -> None:
-    attempts = (Attempt(1, 1010.0, 1020.0, "w", "E", "first"), Attempt(2, 1050.0, 1100.0, "w", "E", "last"))
+    attempts = (
+        Attempt(1, 1010.0, 1020.0, "w", "E", "first"),
+        Attempt(2, 1050.0, 1100.0, "w", "E", "last"),
+    )
     one = drawn("dead", attempt=2, attempts=attempts, since=1100.0, finished=1100.0, reason="last")
     assert told(one) == [
         ("Wait", "", "", 10.0), ("Attempt 1", "failed", "", 10.0), ("Attempt 2", "died", "", 50.0),
@@ -45,7 +48,10 @@ def test_attempts_on_one_axis() -> None:
 def test_a_running_job_began_at_its_first_step_at_the_latest() -> None:
     """Its lease may have been renewed since its delivery."""
     step = Step("charge", "done", 1040.0, 1045.0, 1)
-    assert told(drawn("leased", since=1090.0)) == [("Wait", "", "≤", 90.0), ("Attempt 1", "running", "≥", 10.0)]
+    assert told(drawn("leased", since=1090.0)) == [
+        ("Wait", "", "≤", 90.0),
+        ("Attempt 1", "running", "≥", 10.0),
+    ]
     one = drawn("leased", since=1090.0, steps=(step,))
     assert told(one) == [("Wait", "", "≤", 40.0), ("Delivery 1", "running", "≥", 60.0)]
     assert [(bar.label, bar.took, bar.start) for bar in one.steps] == [("charge", 5.0, 40.0)]
@@ -64,7 +70,11 @@ def test_a_running_job_began_at_its_first_step_at_the_latest() -> None:
         ("cancelled", {"finished": 1050.0}, [("Wait", "", "", 50.0), ("Cancelled", "", "", None)]),
         (
             "delayed",
-            {"due": 1130.0, "attempt": 2, "attempts": (Attempt(1, 1010.0, 1020.0, "w", None, "why"),)},
+            {
+                "due": 1130.0,
+                "attempt": 2,
+                "attempts": (Attempt(1, 1010.0, 1020.0, "w", None, "why"),),
+            },
             [("Wait", "", "", 10.0), ("Attempt 1", "failed", "", 10.0), ("Delayed", "", "", 110.0)],
         ),
     ],

@@ -1,4 +1,5 @@
-"""The parts of asyncio that the classes here use. `_api/sync/colour.py` has the same names for threads."""
+"""The parts of asyncio that the classes here use. `_api/sync/colour.py` has the same names for
+threads."""
 
 from __future__ import annotations
 
@@ -39,6 +40,9 @@ class AsyncClosing(OfLoops):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         await self.close()

@@ -38,14 +38,20 @@ async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> As
         for tracker in [tracker for tracker in trackers if tracker.receipts and tracker.notified]:
             waiters: AsyncWaiters = tracker.queue._waiters
             rest = max(0.0, end - time.monotonic())
-            watched.append((tracker, waiters, await waiters.waiter([*tracker.receipts], rest, wakeup)))
+            watched.append(
+                (tracker, waiters, await waiters.waiter([*tracker.receipts], rest, wakeup))
+            )
         while any(tracker.receipts for tracker in trackers):
             wakeup.answer()
             for tracker, waiters, waiter in watched:
                 ended, again = waiters.news(waiter, woken)
                 for receipt in await tracker.queue._drive(tracker.refresh(ended, again=again)):
                     yield receipt
-            for tracker in [tracker for tracker in trackers if tracker.asks and tracker.refresh_at <= time.monotonic()]:
+            for tracker in [
+                tracker
+                for tracker in trackers
+                if tracker.asks and tracker.refresh_at <= time.monotonic()
+            ]:
                 for receipt in await tracker.queue._drive(tracker.refresh()):
                     yield receipt
             if not any(tracker.receipts for tracker in trackers):
@@ -55,7 +61,9 @@ async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> As
             if rest <= 0:
                 raise late(trackers, seconds)
             waits = [tracker.patience(rest, now) for tracker in trackers if tracker.asks]
-            waits += [waiters.patience(tracker.patience(rest, now)) for tracker, waiters, _ in watched]
+            waits += [
+                waiters.patience(tracker.patience(rest, now)) for tracker, waiters, _ in watched
+            ]
             woken = await trackers[0].queue._waiters.was_woken(wakeup, min(waits))
     finally:
         for _, waiters, waiter in watched:

@@ -22,8 +22,8 @@ from headrace._protocol.shards import WholeOps
 
 
 class AsyncEventStream:
-    """The events of a queue as they happen. It is an asynchronous iterator, and a context manager that subscribes on
-    entry.
+    """The events of a queue as they happen. It is an asynchronous iterator, and a context manager
+    that subscribes on entry.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class AsyncEventStream:
         return max(0.0, min(PING_AFTER_S, start + self._timeout - time.monotonic()))
 
     def _take(self, received: Received) -> float:
-        """Store received events. Return the seconds to pause before the next try, if there is no connection."""
+        """Store received events. Return the seconds to pause before the next try, if there is no
+        connection."""
         for channel, message in received.messages:
             self._found += events(self._queue, channel, message)
         self._found.reverse()  # taken from the end
@@ -84,7 +85,9 @@ class AsyncEventStream:
             return 0.0
         now = time.monotonic()
         self._cut_since = self._cut_since if self._cut_since is not None else now
-        if received.error is not None and (received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
+        if received.error is not None and (
+            received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S
+        ):
             raise received.error
         return RECONNECT_PAUSE_S
 
@@ -100,6 +103,9 @@ class AsyncEventStream:
         await self._subscription.close()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         await self.close()

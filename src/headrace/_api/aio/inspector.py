@@ -37,15 +37,18 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
     """Reader of all queues of a namespace, for programs that show them. It changes nothing.
 
     - *url* or *client*: as for `AsyncQueue`. *namespace*: the first part of all keys.
-    - *codecs*: the codec of each queue, to show payloads; without a codec, bytes are shown as JSON, text or
-      hexadecimal.
-    - *redact*: a function of (what, text, job) that returns what may be shown of a text of a job, in full. *what* is
-      `payload`, `result`, `reason`, `traceback`, `header NAME` (of tenants, too), `step NAME` (its result) or
-      `progress`. If it raises, nothing is shown.
-    - *fresh*: seconds for which a reading is shown again, so that one inspector serves any number of viewers.
+    - *codecs*: the codec of each queue, to show payloads; without a codec, bytes are shown as JSON,
+      text or hexadecimal.
+    - *redact*: a function of (what, text, job) that returns what may be shown of a text of a job,
+      in full. *what* is `payload`, `result`, `reason`, `traceback`, `header NAME` (of tenants,
+      too), `step NAME` (its result) or `progress`. If it raises, nothing is shown.
+    - *fresh*: seconds for which a reading is shown again, so that one inspector serves any number
+      of viewers.
     - *timeout*: seconds for which a round trip is tried.
 
-    For one event loop. Its reads are bounded, however many jobs there are. Methods raise redis-py's errors of a server
+    For one event loop.
+
+    Its reads are bounded, however many jobs there are. Methods raise redis-py's errors of a server
     that is away. Bad arguments raise `ValueError` or `TypeError`, and nothing was sent.
     """
 
@@ -57,7 +60,9 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
         self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = place = Address.of(url, client, Redis, self)
         limits = seconds("fresh", fresh), REFUSALS
-        self.views = Views(namespace, codecs, redact, *limits, with_results, place=lambda: place.shown)
+        self.views = Views(
+            namespace, codecs, redact, *limits, with_results, place=lambda: place.shown
+        )
         self._lock = Lock()
 
     def __repr__(self) -> str:
@@ -72,37 +77,41 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
             return await self._drive(view)
 
     async def overview(self) -> Overview:
-        """Read all queues, the server, and the list of facts that need attention. Each queue has its counts, lag, rates
-        and workers, and whether it is paused.
+        """Read all queues, the server, and the list of facts that need attention. Each queue has
+        its counts, lag, rates and workers, and whether it is paused.
 
-        A SCAN finds the queues, at most 50,000 keys a look. Each queue takes four scripts (about.lua, measure.lua,
-        workers.lua, relayed.lua), 45 µs in all, 50 queues a round trip. Every ten seconds it sends INFO. It also sends
-        signs.lua for the queues with jobs that do not run, 25 at once. It sends trends.lua for queues whose oldest job
-        waits for more than a minute.
+        A SCAN finds the queues, at most 50,000 keys a look. Each queue takes four scripts
+        (about.lua, measure.lua, workers.lua, relayed.lua), 45 µs in all, 50 queues a round trip.
+        Every ten seconds it sends INFO. It also sends signs.lua for the queues with jobs that do
+        not run, 25 at once. It sends trends.lua for queues whose oldest job waits for more than a
+        minute.
         """
         return await self._see(self.views.overview())
 
     async def throughput(self, names: Sequence[str]) -> Trends | None:
-        """Read the sums of the last two hours' trends of the queues *names*, as far as they keep trends. Returns `None`
-        if none does. The trends are read anew every 30 seconds. trends.lua, 5 kB of each shard.
+        """Read the sums of the last two hours' trends of the queues *names*, as far as they keep
+        trends. Returns `None` if none does. The trends are read anew every 30 seconds. trends.lua,
+        5 kB of each shard.
         """
         return await self._see(self.views.throughput(names))
 
     async def tenants(self) -> tuple[Tenants, ...]:
-        """Read the shares and limits of the queues that have some, at most 50 queues. Like `overview`, and shares.lua,
-        100 µs a queue.
+        """Read the shares and limits of the queues that have some, at most 50 queues. Like
+        `overview`, and shares.lua, 100 µs a queue.
         """
         return await self._see(self.views.tenants())
 
     async def queue(self, name: str) -> QueuePage:
-        """Read one queue, how it is declared, and its schedules. Three scripts, and schedules.lua."""
+        """Read one queue, how it is declared, and its schedules. Three scripts, and
+        schedules.lua."""
         return await self._see(self.views.queue(name))
 
     async def trends(self, name: str, every: Every = "minute", number: int | None = None) -> Trends:
         """Read the counts of a queue at the start of each of the last *number* minutes or hours.
 
-        *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not given. A queue has
-        trends from when it is declared with `trends=True`. trends.lua, 100 KB at most, of each shard.
+        *every*: `minute` (two days of them are kept) or `hour` (90 days). *number*: all, if not
+        given. A queue has trends from when it is declared with `trends=True`. trends.lua, 100 KB at
+        most, of each shard.
         """
         return await self._see(self.views.trends(name, every, number))
 
@@ -122,95 +131,106 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
         until: float | datetime | None = None,
         order: str = "oldest",
     ) -> JobsPage:
-        """Read a page of the jobs in *state*, from *cursor* of the page before. The states are waiting, running,
-        delayed, blocked, dead and ended. Ended jobs are in the history.
+        """Read a page of the jobs in *state*, from *cursor* of the page before. The states are
+        waiting, running, delayed, blocked, dead and ended. Ended jobs are in the history.
 
         A page has at most 200 jobs, or 1 MiB. list.lua.
 
-        - *kind*, *header* (`name=value`), *reason*, *payload*: only jobs of this kind, with this header, or with this
-          text in their reason or payload. Texts are compared as they are shown, as far as *redact* leaves them.
-        - *since*, *until*: only jobs of this time (seconds of the server's clock, or datetimes). It is the time of
-          their end or death, and for other jobs of their first enqueue. *end*: only jobs that ended so, which is
-          completed, dead, cancelled or deleted.
-        - *order*: `oldest` or `newest` first. `newest` is for jobs that are dead or have ended, in each shard.
+        - *kind*, *header* (`name=value`), *reason*, *payload*: only jobs of this kind, with this
+          header, or with this text in their reason or payload. Texts are compared as they are
+          shown, as far as *redact* leaves them.
+        - *since*, *until*: only jobs of this time (seconds of the server's clock, or datetimes). It
+          is the time of their end or death, and for other jobs of their first enqueue. *end*: only
+          jobs that ended so, which is completed, dead, cancelled or deleted.
+        - *order*: `oldest` or `newest` first. `newest` is for jobs that are dead or have ended, in
+          each shard.
 
-        Such a choice looks at 2,000 jobs or 4 MiB. `cursor` goes on from there, and `looked` is the number of jobs.
+        Such a choice looks at 2,000 jobs or 4 MiB. `cursor` goes on from there, and `looked` is the
+        number of jobs.
         """
         choice = Choice(kind, end, header, reason, payload, since, until, order)
         return await self._see(self.views.jobs(name, state, cursor, limit, choice))
 
     async def kinds(self, name: str) -> KindsPage:
-        """Read which kinds of jobs ended last in a queue that keeps a `history`. Each kind has its number of jobs and
-        of failures, and how long they ran and waited. The newest 1,000 ends are read, or 4 MiB of them. list.lua.
+        """Read which kinds of jobs ended last in a queue that keeps a `history`. Each kind has its
+        number of jobs and of failures, and how long they ran and waited. The newest 1,000 ends are
+        read, or 4 MiB of them. list.lua.
         """
         return await self._see(self.views.kinds(name))
 
     async def job(self, name: str, id: str) -> JobView | None:
-        """Read one job with its whole payload, its lease and its timeline. Returns `None` if nothing is known of it.
+        """Read one job with its whole payload, its lease and its timeline. Returns `None` if
+        nothing is known of it.
 
         find.lua, and lease_of.lua, position.lua or result.lua.
         """
         return await self._see(self.views.job(name, id))
 
     async def find(self, id: str, names: Sequence[str]) -> list[str]:
-        """Read in which of the queues *names* there is a job of this id. It looks at the newest 1,000 dead letters of a
-        queue, or 1 MiB of them. It sends two scripts a queue, for 50 queues a round trip.
+        """Read in which of the queues *names* there is a job of this id. It looks at the newest
+        1,000 dead letters of a queue, or 1 MiB of them. It sends two scripts a queue, for 50 queues
+        a round trip.
         """
         return await self._see(self.views.find(id, names))
 
     async def schedules(self, names: Sequence[str]) -> dict[str, list[Schedule]]:
-        """Read the schedules of the queues *names*, by queue, at most 500 of each. schedules.lua, 50 a round trip."""
+        """Read the schedules of the queues *names*, by queue, at most 500 of each. schedules.lua,
+        50 a round trip."""
         return await self._see(self.views.schedules(names))
 
     async def schedule(self, name: str, schedule: str) -> ScheduleView | None:
-        """Read a schedule of the queue *name*, with payload and headers of its jobs. Returns `None` without such a
-        schedule. schedules.lua.
+        """Read a schedule of the queue *name*, with payload and headers of its jobs. Returns `None`
+        without such a schedule. schedules.lua.
         """
         return await self._see(self.views.schedule(name, schedule))
 
     async def dead(self, name: str) -> DeadPage:
-        """Group the dead letters of a queue by reason and kind, the newest 2,000 or 4 MiB. list.lua, page by page."""
+        """Group the dead letters of a queue by reason and kind, the newest 2,000 or 4 MiB.
+        list.lua, page by page."""
         return await self._see(self.views.dead(name))
 
     async def deaths(self, names: Sequence[str], key: str = "") -> DeadPage:
-        """Like `dead`, for several queues, with an equal share of each at first. With *key*, the page has only that
-        group, and the newest 200 of its letters. The letters of more than 8 queues are read again after ten seconds
-        where `overview` has counted another number of them, and after a minute elsewhere, if `fresh` is 2 seconds.
+        """Like `dead`, for several queues, with an equal share of each at first. With *key*, the
+        page has only that group, and the newest 200 of its letters. The letters of more than 8
+        queues are read again after ten seconds where `overview` has counted another number of them,
+        and after a minute elsewhere, if `fresh` is 2 seconds.
         """
         return await self._see(self.views.deaths(names, key))
 
     async def dead_ids(self, name: str, key: str) -> list[str]:
-        """Read the ids of the dead letters in the group *key*, among the letters that `dead` reads. Like `dead`."""
+        """Read the ids of the dead letters in the group *key*, among the letters that `dead` reads.
+        Like `dead`."""
         return await self._see(self.views.dead_ids(name, key))
 
     async def worker(self, name: str, worker: str) -> WorkerView | None:
-        """Read a worker of a queue, and up to 20 of the jobs that it has leased. Returns `None` if it is not
-        registered.
+        """Read a worker of a queue, and up to 20 of the jobs that it has leased. Returns `None` if
+        it is not registered.
 
         workers.lua, and list.lua for the oldest 400 leased jobs.
         """
         return await self._see(self.views.worker(name, worker))
 
     async def flows(self) -> tuple[FlowView, ...]:
-        """Read the flows, and other groups of queues, with their stages in the order that workers have declared. Like
-        `overview`.
+        """Read the flows, and other groups of queues, with their stages in the order that workers
+        have declared. Like `overview`.
         """
         return await self._see(self.views.flows())
 
     async def runs(
         self, flow: str, cursor: str = "", *, state: str = "", stage: str = "", prefix: str = ""
     ) -> RunsPage:
-        """Read some runs of a flow, from *cursor* of the page before. SCAN of at most 50,000 keys, and flow_read.lua.
+        """Read some runs of a flow, from *cursor* of the page before. SCAN of at most 50,000 keys,
+        and flow_read.lua.
 
-        It returns only runs in *state* (running, blocked, completed, failed or cancelled) and in *stage*, with ids that
-        begin with *prefix*, as far as these are given. A page looks at 1,000 runs or a few more, and may be empty
-        before the end.
+        It returns only runs in *state* (running, blocked, completed, failed or cancelled) and in
+        *stage*, with ids that begin with *prefix*, as far as these are given. A page looks at 1,000
+        runs or a few more, and may be empty before the end.
         """
         return await self._see(self.views.runs(flow, cursor, state, stage, prefix))
 
     async def run(self, flow: str, id: str) -> RunView | None:
-        """Read a run of a flow, or a child of one, with its children. Returns `None` if it is unknown by now.
-        flow_read.lua, four times at most, and find.lua for 21 jobs at most.
+        """Read a run of a flow, or a child of one, with its children. Returns `None` if it is
+        unknown by now. flow_read.lua, four times at most, and find.lua for 21 jobs at most.
         """
         return await self._see(self.views.run(flow, id))
 

@@ -21,23 +21,27 @@ from headrace._net.base.address import AsyncClient, Timeout
 
 
 class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
-    """A function whose calls are jobs. Calling it runs it, and `enqueue` makes a job of the call."""
+    """A function whose calls are jobs. Calling it runs it, and `enqueue` makes a job of the
+    call."""
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncReceipt[R]:
-        """Enqueue a call, which a worker runs. The arguments are checked first. Raises `TypeError` for arguments that
-        the function does not take, and sends nothing then. The receipt's `result()` is the function's result. Cost and
-        other errors are as for `AsyncQueue.enqueue`.
+        """Enqueue a call, which a worker runs. The arguments are checked first. Raises `TypeError`
+        for arguments that the function does not take, and sends nothing then. The receipt's
+        `result()` is the function's result. Cost and other errors are as for `AsyncQueue.enqueue`.
         """
         job = self.new(*args, **kwargs)
         queue = self._tasks.queue
-        receipts: list[AsyncReceipt[R]] = typed(queue, [job], [await queue.enqueue(job, **self._call)])
+        receipts: list[AsyncReceipt[R]] = typed(
+            queue, [job], [await queue.enqueue(job, **self._call)]
+        )
         return receipts[0]
 
     def receipt(self, id: str) -> AsyncReceipt[R]:
-        """Make the receipt of an earlier call of this task from the job's id alone, for its `result()`. Sends nothing.
+        """Make the receipt of an earlier call of this task from the job's id alone, for its
+        `result()`. Sends nothing.
 
-        `added` is false, because nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can
-        have.
+        `added` is false, because nothing is enqueued. Raises `ValueError` or `TypeError` for an id
+        that no job can have.
         """
         return cast("AsyncReceipt[R]", receipt_of(self, id))
 
@@ -46,7 +50,9 @@ class Declare(Protocol):
     """A decorator that makes a task of a function."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> AsyncTask[P, R, R]: ...
 
@@ -55,10 +61,10 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     """Typed functions whose calls are jobs of one queue. `@tasks.task` makes a task, and `await
     welcome.enqueue("ada@example.org")` enqueues a call.
 
-    The arguments are as for `AsyncQueue`, except *codec*, a codec of bytes: `Compressed()`, `Encrypted(None, keys)`.
-    Arguments travel as a JSON object, each by its name and its annotated type. The types are JSON's own, bytes,
-    datetimes, UUID, Decimal, enums, dataclasses, attrs classes, pydantic models, and collections of these. `queue` is
-    the queue.
+    The arguments are as for `AsyncQueue`, except *codec*, a codec of bytes: `Compressed()`,
+    `Encrypted(None, keys)`. Arguments travel as a JSON object, each by its name and its annotated
+    type. The types are JSON's own, bytes, datetimes, UUID, Decimal, enums, dataclasses, attrs
+    classes, pydantic models, and collections of these. `queue` is the queue.
     """
 
     queue: AsyncQueue[bytes]
@@ -75,10 +81,14 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         **options: Unpack[QueueOptions],
     ) -> None:
         queue: Any = AsyncQueue
-        super().__init__(queue(name, url=url, client=client, namespace=namespace, codec=codec, **options))
+        super().__init__(
+            queue(name, url=url, client=client, namespace=namespace, codec=codec, **options)
+        )
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R, Coroutine[Any, Any, R]]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> AsyncTask[P, R, R]: ...
     @overload
@@ -102,14 +112,17 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         deadline: Seconds | None = None,
         priority: int = 0,
     ) -> Any:
-        """Make a task of a function, `def` or `async def`, by `@tasks.task` or `@tasks.task(retry=…)`.
+        """Make a task of a function, `def` or `async def`, by `@tasks.task` or
+        `@tasks.task(retry=…)`.
 
-        *name*: its name on the wire, the kind of its jobs. By default it is the name of the function, without its
-        module. *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*: of its jobs, unless `options` says
-        otherwise. Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as
-        JSON.
+        *name*: its name on the wire, the kind of its jobs. By default it is the name of the
+        function, without its module. *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*:
+        of its jobs, unless `options` says otherwise. Raises `ConfigurationError` for a name that is
+        taken, or a parameter whose type does not travel as JSON.
         """
-        declare: Any = partial(self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority)
+        declare: Any = partial(
+            self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority
+        )
         return declare if function is None else declare(function)
 
     def cron(
@@ -121,14 +134,16 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         tz: str | ZoneInfo | None = None,
         missed: str = "once",
     ) -> Declare:
-        """Enqueue calls of a task again and again, with its default arguments. Examples are `@tasks.cron("0 3 * * *")`
-        and `@tasks.cron(every=60)`.
+        """Enqueue calls of a task again and again, with its default arguments. Examples are
+        `@tasks.cron("0 3 * * *")` and `@tasks.cron(every=60)`.
 
-        It decorates a task, or a function, which becomes a task. The arguments are as for `AsyncQueue.schedule`, and
-        *tz* is its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name
-        `tasks/<task>`. A schedule that has left the code ends when no live worker declares it any more. Schedules that
-        were made by `AsyncQueue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and
-        for a task that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
+        It decorates a task, or a function, which becomes a task. The arguments are as for
+        `AsyncQueue.schedule`, and *tz* is its *timezone*. A worker that serves these tasks makes
+        the schedule as it starts, under the name `tasks/<task>`. A schedule that has left the code
+        ends when no live worker declares it any more. Schedules that were made by
+        `AsyncQueue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that
+        does, and for a task that can't be called without arguments. recur.lua as a worker starts
+        and every 30 seconds.
         """
         declare: Any = partial(self._recur, AsyncTask, cron=cron, every=every, tz=tz, missed=missed)
         return declare  # type: ignore[no-any-return]
@@ -146,14 +161,15 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     async def result(self, id: str, timeout: float | timedelta | None = None) -> Any:
         """Wait until the job of a call has ended, *timeout* seconds at most, and return its result.
 
-        Use it if only the id is known. If the task is known, use `AsyncTask.receipt`, whose results are always typed.
-        Here the job names its task, and its result has the type that the task returns. That holds while the job is in
-        the queue, and for as long as the queue's `history` keeps its end. Without a history, the result of a job that
-        has ended before the call is plain JSON, such as a `dict` for a dataclass.
+        Use it if only the id is known. If the task is known, use `AsyncTask.receipt`, whose results
+        are always typed. Here the job names its task, and its result has the type that the task
+        returns. That holds while the job is in the queue, and for as long as the queue's `history`
+        keeps its end. Without a history, the result of a job that has ended before the call is
+        plain JSON, such as a `dict` for a dataclass.
 
-        *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `AsyncReceipt.result`,
-        which has the errors, too. find.lua, once, if the job has not ended or its queue has a history, and else as
-        `AsyncQueue.result`.
+        *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by
+        `AsyncReceipt.result`, which has the errors, too. find.lua, once, if the job has not ended
+        or its queue has a history, and else as `AsyncQueue.result`.
         """
         return await self.queue._drive(self._result(id, timeout))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 

@@ -1,4 +1,5 @@
-"""`AsyncWorker` runs the roles with asyncio. Async handlers get a task each, plain functions a thread."""
+"""`AsyncWorker` runs the roles with asyncio. Async handlers get a task each, plain functions a
+thread."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from headrace.errors import ConfigurationError
 
 
 class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
-    """Runs handlers on an event loop. Declare them by `@worker.handler("emails")`, then call `worker.run()` or enter
-    `async with worker`.
+    """Runs handlers on an event loop. Declare them by `@worker.handler("emails")`, then call
+    `worker.run()` or enter `async with worker`.
 
     The arguments are explained at `__init__`. A plain `def` handler runs in a thread.
     """
@@ -34,15 +35,17 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
     _starting = False
 
     def run(self, url: str | None = None) -> None:
-        """Work on an event loop of its own until SIGINT or SIGTERM, or `stop()`. Then let handlers finish. A second
-        signal releases all jobs at once.
+        """Work on an event loop of its own until SIGINT or SIGTERM, or `stop()`. Then let handlers
+        finish. A second signal releases all jobs at once.
 
-        *url*: the server of this run, in place of the worker's own. Without either it is `HEADRACE_URL` or `REDIS_URL`.
+        *url*: the server of this run, in place of the worker's own. Without either it is
+        `HEADRACE_URL` or `REDIS_URL`.
 
-        Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
-        was one.
+        Logs to standard error, unless the program has set up logging. Raises the error that ended
+        the worker, if there was one.
 
-        The loop is uvloop's if that is installed (extra `speed`), unless the environment says `HEADRACE_LOOP=asyncio`.
+        The loop is uvloop's if that is installed (extra `speed`), unless the environment says
+        `HEADRACE_LOOP=asyncio`.
         """
         loops.run(self.serve(url))
 
@@ -81,12 +84,15 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
             raise error
 
     def start(self, url: str | None = None) -> None:
-        """Begin working on this event loop. `async with worker` does it for you. *url* is as for `run`.
+        """Begin working on this event loop. `async with worker` does it for you. *url* is as for
+        `run`.
 
         Calls no hooks: a worker that has some is a `ConfigurationError` here.
         """
         if self._starts or self._stops:
-            raise ConfigurationError("start() can't await hooks: use `async with worker:` or `await worker.serve()`")
+            raise ConfigurationError(
+                "start() can't await hooks: use `async with worker:` or `await worker.serve()`"
+            )
         self._prepare(url)
         self._go([])
 
@@ -116,15 +122,19 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
     def _go(self, stops: list[Hook]) -> Engine:
         for relay in self._relays:
             relay.begin(self._address)
-            stops.append(relay.end if is_async(relay.end) else partial(asyncio.to_thread, relay.end))
+            stops.append(
+                relay.end if is_async(relay.end) else partial(asyncio.to_thread, relay.end)
+            )
         self._running = Engine(self._lifecycle(), self._address, self.trace_parent, stops)
         self._started(loops.named())
         return self._running
 
     async def stop(self, wait: bool = True) -> None:
-        """Stop taking jobs and let handlers finish. A second call releases all jobs to the front at once.
+        """Stop taking jobs and let handlers finish. A second call releases all jobs to the front at
+        once.
 
-        *wait*: return when that is done. A handler that stops its own worker never waits, as it would wait for itself.
+        *wait*: return when that is done. A handler that stops its own worker never waits, as it
+        would wait for itself.
         """
         if (engine := self._request_stop(wait)) is not None:
             await engine.finish()
@@ -134,7 +144,10 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self._forget_parents()
         engine = self._running

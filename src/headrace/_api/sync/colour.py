@@ -1,4 +1,5 @@
-"""The parts of threading that the classes here use, by the same names as in `_api/aio/colour.py`."""
+"""The parts of threading that the classes here use, by the same names as in
+`_api/aio/colour.py`."""
 
 from __future__ import annotations
 
@@ -35,5 +36,10 @@ class Closing(OfThreads):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()

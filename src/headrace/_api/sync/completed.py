@@ -46,7 +46,11 @@ def completed(trackers: Sequence[CompletionTracker], seconds: float) -> Iterator
                 ended, again = waiters.news(waiter, woken)
                 for receipt in tracker.queue._drive(tracker.refresh(ended, again=again)):
                     yield receipt
-            for tracker in [tracker for tracker in trackers if tracker.asks and tracker.refresh_at <= time.monotonic()]:
+            for tracker in [
+                tracker
+                for tracker in trackers
+                if tracker.asks and tracker.refresh_at <= time.monotonic()
+            ]:
                 for receipt in tracker.queue._drive(tracker.refresh()):
                     yield receipt
             if not any(tracker.receipts for tracker in trackers):
@@ -56,7 +60,9 @@ def completed(trackers: Sequence[CompletionTracker], seconds: float) -> Iterator
             if rest <= 0:
                 raise late(trackers, seconds)
             waits = [tracker.patience(rest, now) for tracker in trackers if tracker.asks]
-            waits += [waiters.patience(tracker.patience(rest, now)) for tracker, waiters, _ in watched]
+            waits += [
+                waiters.patience(tracker.patience(rest, now)) for tracker, waiters, _ in watched
+            ]
             woken = trackers[0].queue._waiters.was_woken(wakeup, min(waits))
     finally:
         for _, waiters, waiter in watched:

@@ -24,8 +24,8 @@ NO_STAGE = "-"  # stands for all stages where their results are not asked for
 
 
 def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
-    """List the names of all queues of *namespace*, sorted. SCAN over the whole database, which is O(keys), in small
-    steps.
+    """List the names of all queues of *namespace*, sorted. SCAN over the whole database, which is
+    O(keys), in small steps.
     """
     anything: Any = client  # scan_iter is half annotated
     keys: Iterable[Any] = anything.scan_iter(pattern(namespace), count=1000)
@@ -34,12 +34,14 @@ def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
 
 
 def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerState]:
-    """List the registered workers of all queues of *namespace*, by queue and name. Like `queues`, and one script a
-    queue.
+    """List the registered workers of all queues of *namespace*, by queue and name. Like `queues`,
+    and one script a queue.
     """
     found: list[WorkerState] = []
     for name in queues(client, namespace=namespace):
-        queue = Queue(name, client=client, namespace=namespace, shards=shards_of(client, name, namespace))
+        queue = Queue(
+            name, client=client, namespace=namespace, shards=shards_of(client, name, namespace)
+        )
         try:
             found += sorted(queue.admin.workers(), key=lambda worker: worker.name)
         finally:
@@ -48,7 +50,8 @@ def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerS
 
 
 def table_of(client: redis.Redis, name: str, namespace: str) -> Table | None:
-    """Return the table of the shards of *name*'s group. Returns `None` if there is no readable table. HGETALL."""
+    """Return the table of the shards of *name*'s group. Returns `None` if there is no readable
+    table. HGETALL."""
     anything: Any = client  # hgetall is annotated for both colours
     keys = Keys.of(name, namespace)
     rows: dict[Any, Any] = anything.hgetall(keys.shards)
@@ -69,16 +72,20 @@ class Discovery:
     namespace: str = "headrace"
 
     def names(self, keys_at_most: int | None = None) -> Iterator[str]:
-        """Yield the name of a queue for each key that shows one, as SCAN finds them, so perhaps several times.
+        """Yield the name of a queue for each key that shows one, as SCAN finds them, so perhaps
+        several times.
 
         Raises `ConfigurationError` for a namespace that can't be.
         """
         anything: Any = self.client  # scan_iter is half annotated
-        keys: Iterable[Any] = islice(anything.scan_iter(pattern(self.namespace), count=1000), keys_at_most)
+        keys: Iterable[Any] = islice(
+            anything.scan_iter(pattern(self.namespace), count=1000), keys_at_most
+        )
         return (name for key in keys if (name := queue_of(text(key))))
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a queue of this name. EXISTS, and HGETALL if it has no key without a shard."""
+        """Tell whether there is a queue of this name. EXISTS, and HGETALL if it has no key without
+        a shard."""
         anything: Any = self.client  # exists is half annotated
         keys = Keys.of(name, self.namespace)
         if anything.exists(*map(keys.key, SIGNS)):
@@ -102,7 +109,8 @@ class Discovery:
                 yield from ((name, run) for run in one.states_at(ids))
 
     def _runs(self, flow: str | None) -> Iterator[tuple[str, Mapping[int | None, Sequence[str]]]]:
-        """Yield flows and the ids of some of their runs, by shard, as a scan of the server finds them."""
+        """Yield flows and the ids of some of their runs, by shard, as a scan of the server finds
+        them."""
         Keys.of("any", self.namespace)
         anything: Any = self.client  # scan_iter is half annotated
         page: dict[str, list[tuple[int | None, str]]] = {}
@@ -122,8 +130,12 @@ class Discovery:
 class FoundFlow(Flow):
     """A flow on a server, to be read or cancelled. Only the names of its stages are known."""
 
-    def __init__(self, name: str, client: redis.Redis, namespace: str, stages: Iterable[str]) -> None:
-        super().__init__(name, client=client, namespace=namespace, shards=shards_of(client, name, namespace))
+    def __init__(
+        self, name: str, client: redis.Redis, namespace: str, stages: Iterable[str]
+    ) -> None:
+        super().__init__(
+            name, client=client, namespace=namespace, shards=shards_of(client, name, namespace)
+        )
         for stage in stages:
             self.ops.declare(stage, (), (), {})
 

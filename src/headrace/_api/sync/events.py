@@ -23,8 +23,8 @@ from headrace._protocol.shards import WholeOps
 
 
 class EventStream:
-    """The events of a queue as they happen. It is an iterator, and a context manager that subscribes on
-    entry.
+    """The events of a queue as they happen. It is an iterator, and a context manager
+    that subscribes on entry.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class EventStream:
         return max(0.0, min(PING_AFTER_S, start + self._timeout - time.monotonic()))
 
     def _take(self, received: Received) -> float:
-        """Store received events. Return the seconds to pause before the next try, if there is no connection."""
+        """Store received events. Return the seconds to pause before the next try, if there is no
+        connection."""
         for channel, message in received.messages:
             self._found += events(self._queue, channel, message)
         self._found.reverse()  # taken from the end
@@ -85,7 +86,9 @@ class EventStream:
             return 0.0
         now = time.monotonic()
         self._cut_since = self._cut_since if self._cut_since is not None else now
-        if received.error is not None and (received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
+        if received.error is not None and (
+            received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S
+        ):
             raise received.error
         return RECONNECT_PAUSE_S
 
@@ -100,5 +103,10 @@ class EventStream:
         self._over = True
         self._subscription.close()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()

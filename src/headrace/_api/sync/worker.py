@@ -18,12 +18,13 @@ from headrace._net.base.children import handling_signals
 from headrace._telemetry.log import configure_logging
 from headrace.errors import ConfigurationError
 
-THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a process that wants more may hang
+# of a worker: a system has 32,768 by default, and a process that wants more may hang
+THREADS_AT_MOST = 20_000
 
 
 class Worker(OfThreads, BaseWorker[Client]):
-    """Runs handlers on threads. Declare them by `@worker.handler("emails")`, then call `worker.run()` or enter `with
-    worker`.
+    """Runs handlers on threads. Declare them by `@worker.handler("emails")`, then call
+    `worker.run()` or enter `with worker`.
 
     The arguments are explained at `__init__`.
     """
@@ -34,13 +35,14 @@ class Worker(OfThreads, BaseWorker[Client]):
     _running: Engine | None = None
 
     def run(self, url: str | None = None) -> None:
-        """Work until SIGINT or SIGTERM, or `stop()`. Then let handlers finish. A second signal releases all jobs at
-        once.
+        """Work until SIGINT or SIGTERM, or `stop()`. Then let handlers finish. A second signal
+        releases all jobs at once.
 
-        *url*: the server of this run, in place of the worker's own. Without either it is `HEADRACE_URL` or `REDIS_URL`.
+        *url*: the server of this run, in place of the worker's own. Without either it is
+        `HEADRACE_URL` or `REDIS_URL`.
 
-        Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
-        was one.
+        Logs to standard error, unless the program has set up logging. Raises the error that ended
+        the worker, if there was one.
         """
         configure_logging()
         main = threading.current_thread() is threading.main_thread()
@@ -54,7 +56,9 @@ class Worker(OfThreads, BaseWorker[Client]):
             self._signalled = True
             if engine is None:
                 early.append(number)
-            else:  # in a thread of its own: a signal handler must not wait for locks that it may have interrupted
+            # in a thread of its own: a signal handler must not wait for locks that it may have
+            # interrupted
+            else:
                 threading.Thread(target=engine.stop, daemon=True).start()
 
         stack = ExitStack()
@@ -74,7 +78,8 @@ class Worker(OfThreads, BaseWorker[Client]):
                 if handler is not None:  # one that was not installed by Python can't be restored
                     signal.signal(number, handler)
             stack.close()
-            if engine is not None and not engine.finished:  # interrupted otherwise than by our signals
+            # interrupted otherwise than by our signals
+            if engine is not None and not engine.finished:
                 engine.halt()
                 engine.finish()
         if error is not None:
@@ -107,7 +112,8 @@ class Worker(OfThreads, BaseWorker[Client]):
         return self._running
 
     def _count_threads(self) -> None:
-        """Refuse handlers that take more threads than one process should have. Raises `ConfigurationError`."""
+        """Refuse handlers that take more threads than one process should have. Raises
+        `ConfigurationError`."""
         queues = len(self.handlers)
         slots = sum(handler.concurrency for handler in self.handlers.values())
         threads = slots + 2 * queues  # two roles of each
@@ -118,9 +124,11 @@ class Worker(OfThreads, BaseWorker[Client]):
             )
 
     def stop(self, wait: bool = True) -> None:
-        """Stop taking jobs and let handlers finish. A second call releases all jobs to the front at once.
+        """Stop taking jobs and let handlers finish. A second call releases all jobs to the front at
+        once.
 
-        *wait*: return when that is done. A handler that stops its own worker never waits, as it would wait for itself.
+        *wait*: return when that is done. A handler that stops its own worker never waits, as it
+        would wait for itself.
         """
         if (engine := self._request_stop(wait)) is not None:
             engine.finish()
@@ -129,7 +137,12 @@ class Worker(OfThreads, BaseWorker[Client]):
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self._forget_parents()
         engine = self._running
         if engine is not None:

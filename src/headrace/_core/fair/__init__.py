@@ -1,1 +1,2 @@
-"""Queues that are fair between values. They declare terms, look at new jobs, and read the shares of values."""
+"""Queues that are fair between values. They declare terms, look at new jobs, and read the shares of
+values."""

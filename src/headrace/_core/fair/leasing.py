@@ -11,12 +11,14 @@ from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant
 
-LOOKS_AT_MOST = 20  # calls that look at more jobs, or lines, behind a first one: each takes about 2 ms of the server
+# calls that look at more jobs, or lines, behind a first one: each takes about 2 ms of the server
+LOOKS_AT_MOST = 20
 
 
 @define
 class FairLeaser(DirectLeaser):
-    """Leases by the terms of its queue. It declares its own terms first, if it has some, and looks at all new jobs."""
+    """Leases by the terms of its queue. It declares its own terms first, if it has some, and looks
+    at all new jobs."""
 
     undeclared: bool = field(init=False)  # the server is to be told, or asked, before a lease
     said: bool = False  # the server has been told under this name
@@ -39,7 +41,8 @@ class FairLeaser(DirectLeaser):
         self.said = False
 
     def note(self, grant: Grant) -> Call[None]:
-        """Follow the terms that the queue has by now, and look at the new jobs that the call has not reached."""
+        """Follow the terms that the queue has by now, and look at the new jobs that the call has
+        not reached."""
         if grant.elsewhere:
             self.fair = grant.structure != ""
             self.undeclared = not self.fair and self.ops.settings.terms is not None

@@ -1,8 +1,8 @@
-"""The role that a worker has for each queue with terms. It declares its own, and looks at jobs that no lease call
-reached.
+"""The role that a worker has for each queue with terms. It declares its own, and looks at jobs that
+no lease call reached.
 
-A lease call looks at a bounded number of new jobs, and none is sent while all handlers are busy. So a flood of jobs of
-one value would hide the jobs behind it.
+A lease call looks at a bounded number of new jobs, and none is sent while all handlers are busy. So
+a flood of jobs of one value would hide the jobs behind it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headrace._protocol.limits import POLL_S
 
 
 def line_up(consumer: Consumer) -> Role:
-    """Declare the terms of the worker, and ask again while the queue has others. Look at new jobs while some are
-    unread, and while all handlers are busy.
+    """Declare the terms of the worker, and ask again while the queue has others. Look at new jobs
+    while some are unread, and while all handlers are busy.
     """
     fair, ops = consumer.leasing.fair, consumer.ops
     if fair is None:
@@ -40,7 +40,9 @@ def line_up(consumer: Consumer) -> Role:
         elif fair.differs and now - fair.asked_at >= POLL_S:
             fair.asked_at = now
             yield from _declare(consumer, fair)
-        elif consumer.leasing.lines and (fair.unread or (consumer.jobs.held and now - fair.looked_at >= POLL_S)):
+        elif consumer.leasing.lines and (
+            fair.unread or (consumer.jobs.held and now - fair.looked_at >= POLL_S)
+        ):
             fair.looked_at = now
             fair.unread = yield from send(fair_ops.line_up(ops, consumer.name))
         else:
@@ -48,10 +50,12 @@ def line_up(consumer: Consumer) -> Role:
 
 
 def _declare(consumer: Consumer, fair: FairLeasing) -> Role:
-    """Declare the terms of the worker, obey the queue's, and log each option that others declared differently."""
+    """Declare the terms of the worker, obey the queue's, and log each option that others declared
+    differently."""
     name = consumer.name
     answer = yield from declare(consumer.ops, name, again=fair.said or not fair.own)
-    if name != consumer.name:  # it was declared dead meanwhile, and declares its terms under its new name
+    # it was declared dead meanwhile, and declares its terms under its new name
+    if name != consumer.name:
         return
     fair.said = True
     fair.undeclared = False
@@ -62,6 +66,12 @@ def _declare(consumer: Consumer, fair: FairLeasing) -> Role:
             yield Log("declaration_differs", text)
 
 
-def fair_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:  # noqa: ARG001
+def fair_roles(
+    worker: Lifecycle,  # noqa: ARG001
+    consumers: Sequence[Consumer],
+    place: Place,  # noqa: ARG001
+) -> Iterator[NamedRole]:
     """Return the role of each consumer whose queue has terms."""
-    return (("line_up", line_up(one), one, "work") for one in consumers if one.leasing.fair is not None)
+    return (
+        ("line_up", line_up(one), one, "work") for one in consumers if one.leasing.fair is not None
+    )

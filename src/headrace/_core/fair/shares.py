@@ -29,7 +29,9 @@ def joined(found: Iterable[Share]) -> list[Share]:
 
     A value has the sums of all shards, and the longest dwells and age of one.
     """
-    values = sorted(_joined(found, "value", Share.__add__), key=lambda one: (-one.used, -one.running, one.name))
+    values = sorted(
+        _joined(found, "value", Share.__add__), key=lambda one: (-one.used, -one.running, one.name)
+    )
     busiest = values[:BUSIEST_AT_MOST]
     longest = sorted((one for one in values if one.oldest is not None), key=_age)[:BUSIEST_AT_MOST]
     return [*busiest, *(one for one in longest if one not in busiest)]
@@ -40,8 +42,8 @@ def _age(one: Share) -> float:
 
 
 def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
-    """Read the shares of a queue's busiest and longest waiting values. It reads at most `LOOKS_AT_MOST` more pages of
-    each shard."""
+    """Read the shares of a queue's busiest and longest waiting values. It reads at most
+    `LOOKS_AT_MOST` more pages of each shard."""
     found: list[Share] = []
     pages = yield from send_all([fair_ops.shares(ops) for ops in shards])
     for ops, page in zip(shards, pages, strict=True):
@@ -58,11 +60,13 @@ def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
 def wanted(shards: Sequence[Ops], value: object) -> Call[list[str | bytes]]:
     """Return a *value* as scripts take it, or nothing for `None`. Raises `ConfigurationError`.
 
-    The terms are those that workers have declared. Before any worker has, they are the terms of this program.
+    The terms are those that workers have declared. Before any worker has, they are the terms of
+    this program.
     """
     if value is None:
         return []
-    found = yield from send_all([view_ops.about(ops) for ops in shards])  # some shards may have handed out no job yet
+    # some shards may have handed out no job yet
+    found = yield from send_all([view_ops.about(ops) for ops in shards])
     declared = max(about.declared.get("terms", "") for about in found)
     own = shards[0].settings.terms
     structure = declared or (own.structure if own else "")
@@ -70,7 +74,8 @@ def wanted(shards: Sequence[Ops], value: object) -> Call[list[str | bytes]]:
 
 
 def joined_slots(found: Iterable[LimitView]) -> list[LimitView]:
-    """Join the limits of all shards. The jobs of one key are in one shard, and have places there alone."""
+    """Join the limits of all shards. The jobs of one key are in one shard, and have places there
+    alone."""
     return _joined(found, "key", _both)
 
 
@@ -78,13 +83,23 @@ def _both(one: LimitView, other: LimitView) -> LimitView:
     total: Callable[[int, int], int] = max if one.key == KEY else int.__add__
 
     def slots(a: SlotView, b: SlotView) -> SlotView:
-        return SlotView(a.value, a.taken + b.taken, a.waits or b.waits, total(a.places or 0, b.places or 0) or None)
+        return SlotView(
+            a.value,
+            a.taken + b.taken,
+            a.waits or b.waits,
+            total(a.places or 0, b.places or 0) or None,
+        )
 
     values = sorted(
         _joined([*one.values, *other.values], "value", slots),
         key=lambda slot: (-slot.taken, not slot.waits, slot.value),
     )
-    return LimitView(one.key, total(one.places, other.places), tuple(values[:BUSIEST_AT_MOST]), one.more or other.more)
+    return LimitView(
+        one.key,
+        total(one.places, other.places),
+        tuple(values[:BUSIEST_AT_MOST]),
+        one.more or other.more,
+    )
 
 
 def standing(shards: Sequence[Ops]) -> Call[tuple[list[Share], list[LimitView]]]:

@@ -19,7 +19,8 @@ from headrace._protocol.op import Op
 from headrace.errors import JobFailed
 
 GOING = ("running", "blocked")  # states of runs that have not ended
-FAILED = {"failed": "dead", "cancelled": "cancelled"}  # states of runs without a result -> the states of their jobs
+# states of runs without a result -> the states of their jobs
+FAILED = {"failed": "dead", "cancelled": "cancelled"}
 
 
 def sweep(flow: FlowOps) -> Call[None]:
@@ -34,7 +35,8 @@ def sweep(flow: FlowOps) -> Call[None]:
 def read(
     flow: FlowOps, names: Sequence[str], begun: Any = None, *, strict: bool = False
 ) -> Call[list[FlowState | None]]:
-    """Fetch the states of any number of jobs. *begun* is the part of the first state that was read before."""
+    """Fetch the states of any number of jobs. *begun* is the part of the first state that was read
+    before."""
     states: list[FlowState | None] = []
     while len(states) < len(names):
         some = names[len(states) : len(states) + STEPS_PER_SCRIPT]
@@ -45,7 +47,8 @@ def read(
 
 def found(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
     """Find the runs in one place that have not ended and have all of these attributes."""
-    every = [flow.found(name, value, "") for name, value in wanted.items()]  # refused before anything is sent
+    # refused before anything is sent
+    every = [flow.found(name, value, "") for name, value in wanted.items()]
     yield from sweep(flow)
     found: set[str] | None = None
     for op, (name, value) in zip(every, wanted.items(), strict=True):
@@ -100,7 +103,8 @@ class FlowVerbs:
         return None
 
     def find(self, wanted: dict[str, str]) -> Call[list[FlowState]]:
-        """Find the runs that have not ended and have all of these attributes, in the order of their ids."""
+        """Find the runs that have not ended and have all of these attributes, in the order of their
+        ids."""
         if not wanted:
             raise ValueError("find: give at least one attribute=value")
         runs: list[FlowState] = []
@@ -142,7 +146,9 @@ class FlowVerbs:
         flows = yield from self.everywhere()
         counts: dict[str, Counts] = {}
         for name in self.flow.declared():
-            counts[name] = summed((yield from send_all([view_ops.counts(flow.stages[name].ops) for flow in flows])))
+            counts[name] = summed(
+                (yield from send_all([view_ops.counts(flow.stages[name].ops) for flow in flows]))
+            )
         return counts
 
     def drawing(self, live: bool) -> Call[str]:

@@ -1,4 +1,5 @@
-"""The consumer of a flow's stage. Its jobs come with the state of their runs, and move on as they complete."""
+"""The consumer of a flow's stage. Its jobs come with the state of their runs, and move on as they
+complete."""
 
 from __future__ import annotations
 
@@ -14,14 +15,21 @@ from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
 from headrace._model.flow import FlowJob
 from headrace._model.job import Claim
-from headrace._protocol.features.flows.ops import CHILDREN_AT_MOST, LEADS, STEPS_PER_SCRIPT, Advance, FlowOps
+from headrace._protocol.features.flows.ops import (
+    CHILDREN_AT_MOST,
+    LEADS,
+    STEPS_PER_SCRIPT,
+    Advance,
+    FlowOps,
+)
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 
 
 @define(eq=False)
 class FlowConsumer(Consumer):
-    """The consumer of one stage. Handlers get `FlowJob`s with the run's state. A completion is a step of the flow."""
+    """The consumer of one stage. Handlers get `FlowJob`s with the run's state. A completion is a
+    step of the flow."""
 
     flow: FlowOps = field(kw_only=True)
     sweeper: bool = field(default=False, kw_only=True)  # one consumer of a worker sees to events
@@ -43,7 +51,8 @@ class FlowConsumer(Consumer):
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
 
     def may_idle(self) -> bool:
-        """Tell whether this consumer has nothing to do. The consumer that handles events always has work."""
+        """Tell whether this consumer has nothing to do. The consumer that handles events always has
+        work."""
         return super().may_idle() and not self.sweeper
 
     def piggyback_limit(self) -> int:
@@ -63,17 +72,22 @@ class FlowConsumer(Consumer):
         return True
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-        """Make operations of settlements that are alike. After a failure call `housekeep` soon, as more may follow."""
+        """Make operations of settlements that are alike. After a failure call `housekeep` soon, as
+        more may follow."""
         if some[0].kind == "step":
             for chunk in chunks(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
                 op = self.flow.advance([one.step for one in chunk])
                 yield evolve(op, items=chunk)  # what a script has no room for is sent again
         else:
-            self.timers.housekeep_soon = self.timers.housekeep_soon or some[0].kind in ("retry", "dead")
+            self.timers.housekeep_soon = self.timers.housekeep_soon or some[0].kind in (
+                "retry",
+                "dead",
+            )
             yield from super().operations(some)
 
     def housekeep(self) -> Role:
-        """Take the steps for events outside of the flow. Do so at once after a death here, otherwise at each sweep."""
+        """Take the steps for events outside of the flow. Do so at once after a death here,
+        otherwise at each sweep."""
         if self.timers.housekeep_soon or self.sweeper:
             self.timers.housekeep_soon = False
             yield from sweep(self.flow)

@@ -1,6 +1,8 @@
-"""The verbs of a flow whose queues are sharded. A run stays in one shard with all its jobs, and takes its steps there.
+"""The verbs of a flow whose queues are sharded. A run stays in one shard with all its jobs, and
+takes its steps there.
 
-So a step is one script, as in any flow. A run that began before the number of shards was changed stays where it is.
+So a step is one script, as in any flow. A run that began before the number of shards was changed
+stays where it is.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from headrace._protocol.shards import ShardOps, table
 
 @frozen
 class Places:
-    """The places where the runs of a flow may be. These are its shards, by their numbers, or `None` for a flow without
-    shards.
+    """The places where the runs of a flow may be. These are its shards, by their numbers, or `None`
+    for a flow without shards.
     """
 
     flow: FlowOps
@@ -38,7 +40,9 @@ class Places:
             return self.flow
         rows = () if self.table is None else self.table.shards
         shard = next((row for row in rows if row.number == number), None)
-        return None if shard is None or self.table is None else self.flow.in_shard(shard, self.table)
+        return (
+            None if shard is None or self.table is None else self.flow.in_shard(shard, self.table)
+        )
 
     def of(self, name: str) -> list[int | None]:
         """Return where the run of a job may be, the likeliest first."""
@@ -63,10 +67,14 @@ def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[st
     return found
 
 
-def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Call[dict[int | None, dict[str, FlowState]]]:
+def read_at(
+    known: Places, names: Mapping[int | None, Sequence[str]]
+) -> Call[dict[int | None, dict[str, FlowState]]]:
     """Fetch the last written states of runs, or of their children, by place and id."""
     asked = {number: flow for number in names if (flow := known.at(number)) is not None}
-    first = yield from send_all([flow.read(names[number][:STEPS_PER_SCRIPT]) for number, flow in asked.items()])
+    first = yield from send_all(
+        [flow.read(names[number][:STEPS_PER_SCRIPT]) for number, flow in asked.items()]
+    )
     found: dict[int | None, dict[str, FlowState]] = {}
     for (number, flow), (states, begun) in zip(asked.items(), first, strict=True):
         rest = yield from flow_calls.read(flow, names[number][len(states) :], begun)
@@ -80,7 +88,10 @@ def read(flow: FlowOps, names: Sequence[str]) -> Call[list[FlowState | None]]:
     known = yield from places(flow)
     asked = by_place((number, name) for name in names for number in known.of(name))
     found = (yield from read_at(known, asked)) if names else {}
-    return [next((found[at][name] for at in known.of(name) if name in found.get(at, ())), None) for name in names]
+    return [
+        next((found[at][name] for at in known.of(name) if name in found.get(at, ())), None)
+        for name in names
+    ]
 
 
 @define(eq=False)
@@ -122,7 +133,8 @@ class ShardedFlow(FlowVerbs):
         return [self.at(ops) for ops in self.map.ordered()]
 
     def where(self, name: str) -> Call[list[FlowOps]]:
-        """Return the flow in each shard where the run of a job may be. The shard of its id comes first."""
+        """Return the flow in each shard where the run of a job may be. The shard of its id comes
+        first."""
         run = run_of(name)  # it is checked
         yield from self.ready()
         yield from self.map.look()

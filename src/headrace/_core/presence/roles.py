@@ -1,5 +1,5 @@
-"""The role that reports the facts of a worker to each of its queues. It also obeys operators, whose requests are to be
-quiet, to go on, or to stop.
+"""The role that reports the facts of a worker to each of its queues. It also obeys operators, whose
+requests are to be quiet, to go on, or to stop.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ from headrace._core.worker.shared_read import Place, by_place
 from headrace._protocol.features import presence as presence_ops
 from headrace._protocol.limits import OPS_PER_TRIP, POLL_S
 
-REPORT_EVERY_S = 10.0  # seconds between two reports; a message of an operator brings the next one forward
+# seconds between two reports; a message of an operator brings the next one forward
+REPORT_EVERY_S = 10.0
 
 
 def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     """Report to the queues in which the worker is active, or an operator asks for something."""
     while worker.phase is Phase.RUNNING:
         there = [one for one in consumers if one.registered and not one.leasing.shard_gone]
-        due = [one for one in there if one.registration.asked or one.leasing.quiet or not one.idle.on]
+        due = [
+            one for one in there if one.registration.asked or one.leasing.quiet or not one.idle.on
+        ]
         facts = yield from Describe()
         for start in range(0, len(due), OPS_PER_TRIP):
             some = due[start : start + OPS_PER_TRIP]
             for one in some:
                 one.registration.asked = False
             ops = [
-                presence_ops.report(one.ops, one.name, {**facts, "slots": one.slots()}, quiet=one.leasing.quiet)
+                presence_ops.report(
+                    one.ops, one.name, {**facts, "slots": one.slots()}, quiet=one.leasing.quiet
+                )
                 for one in some
             ]
             for one, request in zip(some, (yield from send_all(ops)), strict=True):
@@ -41,7 +46,9 @@ def _obey(consumer: Consumer, request: str) -> Role:
     queue = consumer.ops.keys.queue
     worker = consumer.name
     if request == "stop":
-        yield Log("worker_asked_to_stop", f"an operator of queue {queue!r} asks worker {worker} to stop")
+        yield Log(
+            "worker_asked_to_stop", f"an operator of queue {queue!r} asks worker {worker} to stop"
+        )
         yield Stop()
         return
     quiet = request == "quiet"
@@ -49,14 +56,19 @@ def _obey(consumer: Consumer, request: str) -> Role:
         return
     consumer.leasing.quiet = quiet
     if quiet:
-        yield Log("worker_quiet", f"worker {worker} leases no more jobs of queue {queue!r}: an operator asks for it")
+        yield Log(
+            "worker_quiet",
+            f"worker {worker} leases no more jobs of queue {queue!r}: an operator asks for it",
+        )
     else:
         yield Log("worker_resumed", f"worker {worker} leases jobs of queue {queue!r} again")
         consumer.leasing.available = True
     yield Wake(owner=consumer)
 
 
-def presence_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:
+def presence_roles(
+    worker: Lifecycle, consumers: Sequence[Consumer], place: Place
+) -> Iterator[NamedRole]:
     """Yield the role of each place."""
     for group in by_place(consumers, place):
         yield "report", report(worker, group), None, "work"

@@ -1,4 +1,5 @@
-"""Bulk actions, as generators of effects. Each step lists some pages of jobs, and acts on the matching jobs."""
+"""Bulk actions, as generators of effects. Each step lists some pages of jobs, and acts on the
+matching jobs."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ Choose = Callable[[Sequence[JobState[Any]]], Call[Sequence[bool]]]
 
 @frozen
 class Match:
-    """The choice of a bulk action. It takes jobs with the text `reason` in their reason, of this `kind`, and in this
-    `group` of dead letters. An empty text means any.
+    """The choice of a bulk action. It takes jobs with the text `reason` in their reason, of this
+    `kind`, and in this `group` of dead letters. An empty text means any.
     """
 
     reason: str = ""
@@ -41,11 +42,14 @@ class Match:
         return not self.group or reason_key(one.reason or "", kind) == self.group
 
 
-def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: Choose | None = None) -> Call[Bulk]:
-    """Take *action* for the jobs in *state* that *match*, but only for the jobs of each page that *choose* names.
+def bulk(
+    ops: Ops, action: str, state: str, match: Match, cursor: str, choose: Choose | None = None
+) -> Call[Bulk]:
+    """Take *action* for the jobs in *state* that *match*, but only for the jobs of each page that
+    *choose* names.
 
-    The cursor begins with the time in ms at which the first step began. Jobs that came later stay. Otherwise a job that
-    is redriven and dies again would be redriven for ever.
+    The cursor begins with the time in ms at which the first step began. Jobs that came later stay.
+    Otherwise a job that is redriven and dies again would be redriven for ever.
     """
     action, state = combination(action, state)
     for name, text in (*asdict(match).items(), ("cursor", cursor)):
@@ -56,7 +60,9 @@ def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: C
         raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
     looked = matched = done = 0
     for _ in range(PAGES_A_STEP):
-        found, place, now, _ = yield from send(view_ops.weighed(ops, state, place, LISTED_PER_SCRIPT))
+        found, place, now, _ = yield from send(
+            view_ops.weighed(ops, state, place, LISTED_PER_SCRIPT)
+        )
         began = began or f"{now * 1000:.0f}"
         wanted = [_is_meant(one, state, match, int(began)) for one in found]
         looked = looked + len(found)
@@ -73,7 +79,8 @@ def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: C
 
 
 def _came(one: JobState[Any]) -> int:
-    """Return the ms of the entry that carries a job. It is 0 for a delayed job, which has no entry."""
+    """Return the ms of the entry that carries a job. It is 0 for a delayed job, which has no
+    entry."""
     number = (one.entry or "").partition("-")[0]
     return int(number) if number.isdigit() and "-" in (one.entry or "") else 0
 
@@ -84,7 +91,9 @@ def _is_meant(one: JobState[Any], state: str, match: Match, began: int) -> bool:
     return match.fits(one)
 
 
-def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> Call[int]:
+def _act(
+    ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence[bool]
+) -> Call[int]:
     ids = [one.job.id for one, is_meant in zip(found, wanted, strict=True) if is_meant]
     match action:
         case "cancel":
@@ -92,10 +101,18 @@ def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence
         case "reschedule":
             return (yield from _each([admin_ops.reschedule(ops, one, None) for one in ids]))
         case "expire":
-            return (yield from by_ids(partial(admin_ops.expire, ops), ids, LISTED_PER_SCRIPT)) if ids else 0
+            return (
+                (yield from by_ids(partial(admin_ops.expire, ops), ids, LISTED_PER_SCRIPT))
+                if ids
+                else 0
+            )
         case _:
             # by position: dead letters of one id may have several reasons
-            build = partial(admin_ops.redrive, ops) if action == "redrive" else partial(admin_ops.purge_dead, ops)
+            build = (
+                partial(admin_ops.redrive, ops)
+                if action == "redrive"
+                else partial(admin_ops.purge_dead, ops)
+            )
             done = 0
             for first, last in _runs(found, wanted):
                 done += yield from through(build, (), f"{first} {last}")

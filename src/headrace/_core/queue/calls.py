@@ -1,7 +1,7 @@
 """Calls of several round trips, as generators of effects. They are written once for both colours.
 
-A call yields effects, or delegates to the typed helpers of `effects`, and returns its value. This module has no IO and
-no clock.
+A call yields effects, or delegates to the typed helpers of `effects`, and returns its value. This
+module has no IO and no clock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Found = TypeVar("Found")
 
 @define
 class _Chunks:
-    """The parts of an `enqueue_many`. It keeps the next part, and an answer that is not decoded yet."""
+    """The parts of an `enqueue_many`. It keeps the next part, and an answer that is not decoded
+    yet."""
 
     chunks: Iterator[Op[list[Receipt]]]
     bind: Callable[[list[Receipt]], object]
@@ -51,12 +52,14 @@ class _Chunks:
             self.receipts += made
 
     def prepare(self) -> None:
-        """Prepare the next chunk, and decode the last answer, while the server works on the current chunk."""
+        """Prepare the next chunk, and decode the last answer, while the server works on the current
+        chunk."""
         if self.next is None:
             chunk = next(self.chunks, None)
             if chunk is not None:
                 op: Op[Any] = chunk
-                self.next = evolve(op, decode=partial(partial, chunk.decode))  # decoded when it is called
+                # decoded when it is called
+                self.next = evolve(op, decode=partial(partial, chunk.decode))
                 _ = self.next.body  # packed
         self.read()
 
@@ -68,8 +71,9 @@ def enqueue_many(
     bind: Callable[[list[Receipt]], object] = len,
     durable: Durability | None = None,
 ) -> Call[list[Receipt]]:
-    """Add all jobs. Returns their receipts, which *bind* has processed. If a chunk fails, the error has the `receipts`
-    of the earlier chunks. A chunk that is not as *durable* as asked is in the queue nevertheless.
+    """Add all jobs. Returns their receipts, which *bind* has processed. If a chunk fails, the error
+    has the `receipts` of the earlier chunks. A chunk that is not as *durable* as asked is in the
+    queue nevertheless.
     """
     made = ops.batches(jobs, context)
     sending = _Chunks(iter(made) if durable is None else durable_batch(made, durable), bind)
@@ -92,12 +96,15 @@ def enqueue_many(
 
 def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
     """Add to the error of a batch which of its jobs are in the queue."""
-    error.add_note(f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts")
+    error.add_note(
+        f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts"
+    )
     error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
 
 
 JOBS_AT_ONCE = 10 * JOBS_PER_SCRIPT  # jobs that are held at most, packed while the server works
-BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far as they are known before encoding
+# bytes of payloads that are held, as far as they are known before encoding
+BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT
 
 
 @define
@@ -127,7 +134,8 @@ class BatchBuffer:
             self.progress(self.position)
 
     def stopped(self, cause: Exception) -> StreamStopped:
-        """Return the error to raise from *cause*, which may have the receipts of the enqueued jobs."""
+        """Return the error to raise from *cause*, which may have the receipts of the enqueued
+        jobs."""
         receipts: Sequence[object] = getattr(cause, "receipts", ())
         sure = next((at for at, receipt in enumerate(receipts) if receipt is None), len(receipts))
         return StreamStopped(self.position + sure, cause)
@@ -137,15 +145,21 @@ Build = Callable[[Sequence[Claim]], Op[list[bool]]]
 
 
 def each(
-    build: Build, claims: Sequence[Claim], durable: Durability | None = None, size: Callable[[Claim], int] = lambda _: 0
+    build: Build,
+    claims: Sequence[Claim],
+    durable: Durability | None = None,
+    size: Callable[[Claim], int] = lambda _: 0,
 ) -> Call[list[bool]]:
-    """Settle *claims* in their order, in bounded scripts. Each script settles claims of one worker, and is as *durable*
-    as asked. All claims are settled before `NotDurable` is raised. *size* returns the bytes that a claim writes.
+    """Settle *claims* in their order, in bounded scripts. Each script settles claims of one worker,
+    and is as *durable* as asked. All claims are settled before `NotDurable` is raised. *size*
+    returns the bytes that a claim writes.
     """
     verdicts: list[bool] = []
     late = None
     alike = (list(some) for _, some in groupby(claims, key=attrgetter("worker")))
-    for chunk in (chunk for some in alike for chunk in chunks(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)):
+    for chunk in (
+        chunk for some in alike for chunk in chunks(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)
+    ):
         try:
             verdicts += yield from send(with_durability(build(chunk), durable))
         except NotDurable as error:
@@ -161,7 +175,11 @@ Results = Mapping[tuple[int, str], bytes]  # by the shard and entry of a job
 
 
 def complete(
-    ops: Ops, claims: Sequence[Claim], fenced: bool | None, results: Results, durable: Durability | None
+    ops: Ops,
+    claims: Sequence[Claim],
+    fenced: bool | None,
+    results: Results,
+    durable: Durability | None,
 ) -> Call[list[bool]]:
     def build(some: Sequence[Claim]) -> Op[list[bool]]:
         kept = {claim.entry: results[claim.place] for claim in some if claim.place in results}
@@ -181,7 +199,9 @@ def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
 
 
 def _everywhere(
-    build: Callable[[str, str], Op[tuple[Found, str, str]]], found: Found, add: Callable[[Found, Found], Found]
+    build: Callable[[str, str], Op[tuple[Found, str, str]]],
+    found: Found,
+    add: Callable[[Found, Found], Found],
 ) -> Call[Found]:
     place = "jobs"
     cursor = "-"
@@ -198,17 +218,22 @@ def find(ops: Ops, name: str) -> Call[JobState[Any] | None]:
 
 
 def replaced(ops: Ops, name: str) -> Call[str | None]:
-    """Find the ticket of a dead letter whose payload is to be replaced. Return `None` if it is in the queue, or of a
-    flow, whose jobs may share it.
+    """Find the ticket of a dead letter whose payload is to be replaced. Return `None` if it is in
+    the queue, or of a flow, whose jobs may share it.
     """
-    found = (yield from find(evolve(ops, codec=BytesCodec()), name)) if keeper(ops.codec) is not None else None
+    found = (
+        (yield from find(evolve(ops, codec=BytesCodec()), name))
+        if keeper(ops.codec) is not None
+        else None
+    )
     if found is None or found.state != "dead" or FLOW in found.job.headers:
         return None
     return admin_ops.ticket(ops, found.job)
 
 
 def find_dead(ops: Ops, name: str, cursor: str) -> Call[JobState[Any] | None]:
-    """Search the dead letters from *cursor* on for a job, page by page. An empty cursor ends the search."""
+    """Search the dead letters from *cursor* on for a job, page by page. An empty cursor ends the
+    search."""
     found = None
     paged = bool(cursor)
     while found is None and cursor:
@@ -222,7 +247,9 @@ def position(ops: Ops, name: str) -> Call[int | None]:
     """Count the jobs in front of one, page by page, up to `JOBS_PER_SCRIPT`."""
     before, cursor = yield from send(view_ops.position(ops, name))
     while cursor:
-        more, cursor = yield from send(view_ops.position(ops, name, JOBS_PER_SCRIPT - before, cursor))
+        more, cursor = yield from send(
+            view_ops.position(ops, name, JOBS_PER_SCRIPT - before, cursor)
+        )
         if more < 0:
             return None
         before += more
@@ -230,14 +257,18 @@ def position(ops: Ops, name: str) -> Call[int | None]:
 
 
 def purge(ops: Ops, wanted: Sequence[Arg] = ()) -> Call[int]:
-    """Remove the waiting jobs, all or only the jobs of the *wanted* value, page by page. Return their number."""
+    """Remove the waiting jobs, all or only the jobs of the *wanted* value, page by page. Return
+    their number."""
     return (yield from through(lambda cursor, _: admin_ops.purge(ops, cursor, wanted), ()))
 
 
 def through(
-    build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str], cursor: str = "-"
+    build: Callable[[str, Sequence[str]], Op[tuple[int, str]]],
+    wanted: Sequence[str],
+    cursor: str = "-",
 ) -> Call[int]:
-    """Go through the pages of the operation that *build* makes. Return the number of jobs it changed."""
+    """Go through the pages of the operation that *build* makes. Return the number of jobs it
+    changed."""
     done = 0
     while cursor:
         more, cursor = yield from send(build(cursor, wanted))
@@ -245,8 +276,11 @@ def through(
     return done
 
 
-def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Call[int]:
-    """Call scripts that take ids, with *size* ids at a time. Without ids, go page by page like `through`."""
+def by_ids(
+    build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int
+) -> Call[int]:
+    """Call scripts that take ids, with *size* ids at a time. Without ids, go page by page like
+    `through`."""
     wanted = [*map(job_id, ids)]
     done = 0
     for start in range(0, max(1, len(wanted)), size):
@@ -255,7 +289,8 @@ def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequ
 
 
 def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Call[int]:
-    """Send the operation that *build* makes until its answer asks for no other call. Return the number of jobs."""
+    """Send the operation that *build* makes until its answer asks for no other call. Return the
+    number of jobs."""
     done = 0
     more = "1"
     while more == "1":
@@ -265,18 +300,21 @@ def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Call[int]:
 
 
 def pauses(first: float, last: float) -> Iterator[float]:
-    """Yield the pauses of a call that polls, in seconds. Each is half as long again as the one before, up to *last*."""
+    """Yield the pauses of a call that polls, in seconds. Each is half as long again as the one
+    before, up to *last*."""
     while True:
         yield first
         first = min(last, 1.5 * first)
 
 
-def drain(count: Callable[[], Call[Counts]], timeout: float | None, *, apart: bool = False) -> Call[bool]:
+def drain(
+    count: Callable[[], Call[Counts]], timeout: float | None, *, apart: bool = False
+) -> Call[bool]:
     """Wait until only dead letters are left.
 
-    It polls often at first, and twice a second in the end. *apart*: the counts come from different instants, so a job
-    may move from a shard that is counted late to a shard that was counted early. The queue is empty if two counts in a
-    row find no job, and no job came between them.
+    It polls often at first, and twice a second in the end. *apart*: the counts come from different
+    instants, so a job may move from a shard that is counted late to a shard that was counted early.
+    The queue is empty if two counts in a row find no job, and no job came between them.
     """
     start = yield from Now()
     before: Counts | None = None

@@ -1,4 +1,5 @@
-"""Enqueueing under conditions, as calls of several round trips. They wait for room, and continue if time ran out."""
+"""Enqueueing under conditions, as calls of several round trips. They wait for room, and continue if
+time ran out."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from headrace._protocol.limits import ATTEMPT_S, POLL_S
 from headrace.errors import NotDurable
 
 ROUND_S = 0.1  # seconds that must remain to ask other shards
-Elsewhere = Callable[[], Call["list[Receipt] | None"]]  # adds to another shard, or says that all are full
+# adds to another shard, or says that all are full
+Elsewhere = Callable[[], Call["list[Receipt] | None"]]
 
 
 def admit(
@@ -29,10 +31,10 @@ def admit(
 ) -> Call[list[Receipt]]:
     """Add the *items* of one script.
 
-    Wait for room for *limit* seconds from *since* on (`None`: do not wait). *together*: add all or none of them.
-    *elsewhere* is called now and then while there is no room, to add them to another shard. Raises `QueueFull` and
-    `NotDurable`. For a single item, or items that go *together*, raises also `Sealed` if an item is new and the shard
-    takes no new jobs.
+    Wait for room for *limit* seconds from *since* on (`None`: do not wait). *together*: add all or
+    none of them. *elsewhere* is called now and then while there is no room, to add them to another
+    shard. Raises `QueueFull` and `NotDurable`. For a single item, or items that go *together*,
+    raises also `Sealed` if an item is new and the shard takes no new jobs.
     """
     start = (yield from Now()) if since is None else since
     receipts: dict[int, Receipt] = {}
@@ -50,10 +52,18 @@ def admit(
         except NotDurable as error:
             late = error
             (answers,) = error.answers
-        if (sealed := next((answer for answer in answers if isinstance(answer, Sealed)), None)) is not None:
+        if (
+            sealed := next((answer for answer in answers if isinstance(answer, Sealed)), None)
+        ) is not None:
             raise sealed
-        receipts |= {i: answer for i, answer in zip(left, answers, strict=True) if isinstance(answer, Receipt)}
-        refused = next((answer for answer in answers if isinstance(answer, Refusal) and answer.full), None)
+        receipts |= {
+            i: answer
+            for i, answer in zip(left, answers, strict=True)
+            if isinstance(answer, Receipt)
+        }
+        refused = next(
+            (answer for answer in answers if isinstance(answer, Refusal) and answer.full), None
+        )
         left = [i for i in left if i not in receipts]
         if refused is None:
             continue
@@ -62,7 +72,12 @@ def admit(
             waited = True
             room = yield from AwaitRoom(admission.wait(refused.last, min(rest, POLL_S)), rest)
             rest = 1.0 if room else (yield from _rest(start, limit))
-            if not room and rest > ROUND_S and elsewhere is not None and (made := (yield from elsewhere())):
+            if (
+                not room
+                and rest > ROUND_S
+                and elsewhere is not None
+                and (made := (yield from elsewhere()))
+            ):
                 yield PassTurn()
                 return made
             if not room and 0 < rest < ATTEMPT_S:

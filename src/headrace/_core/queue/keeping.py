@@ -32,7 +32,8 @@ class Keeping:
     _lost: set[Key] = field(factory=set[Key])
 
     def beat(self) -> Call[float]:
-        """Send a heartbeat, and renew leases after a third of their time. Return the seconds until the next beat."""
+        """Send a heartbeat, and renew leases after a third of their time. Return the seconds until
+        the next beat."""
         now = yield from Now()
         claims = {(claim.job.shard, claim.entry, claim.token): claim for claim in self.claims()}
         self._lost &= claims.keys()
@@ -40,7 +41,8 @@ class Keeping:
         due = [
             (key, claim)
             for key, claim in claims.items()
-            if key not in self._lost and now - self._renewed.get(key, float("-inf")) >= self._lasts(claim) / 3
+            if key not in self._lost
+            and now - self._renewed.get(key, float("-inf")) >= self._lasts(claim) / 3
         ]
         asked = list(self._renewals(due))
         beats = self._beats([self.settings.timeout] * len(leasers := self._registered()), leasers)
@@ -53,7 +55,11 @@ class Keeping:
                 else:
                     self._lost.add(key)
                     claims[key].job.lost.set()
-        return min(self.settings.heartbeat, self.lease / 6, *(self._lasts(claim) / 6 for claim in claims.values()))
+        return min(
+            self.settings.heartbeat,
+            self.lease / 6,
+            *(self._lasts(claim) / 6 for claim in claims.values()),
+        )
 
     def end(self) -> Call[None]:
         """Let the holder count as alive until its leases end."""
@@ -69,9 +75,13 @@ class Keeping:
 
     @staticmethod
     def _beats(seconds: Sequence[float], leasers: Sequence[DirectLeaser]) -> list[Op[bool]]:
-        return [leaser.ops.beat(leaser.name, one) for one, leaser in zip(seconds, leasers, strict=True)]
+        return [
+            leaser.ops.beat(leaser.name, one) for one, leaser in zip(seconds, leasers, strict=True)
+        ]
 
-    def _renewals(self, due: Sequence[tuple[Key, Claim]]) -> Iterator[tuple[Op[list[bool]], list[Key]]]:
+    def _renewals(
+        self, due: Sequence[tuple[Key, Claim]]
+    ) -> Iterator[tuple[Op[list[bool]], list[Key]]]:
         """Make operations that renew, in bounded scripts, each with its claims."""
 
         def alike(one: tuple[Key, Claim]) -> tuple[int, str, float]:

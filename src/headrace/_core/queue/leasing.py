@@ -29,7 +29,8 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant
 from headrace.errors import ReplyError
 
-CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end this late
+# seconds before a due time that the client waits itself: blocked reads may end this late
+CLIENT_WAIT_S = 0.1
 
 
 def new_name() -> str:
@@ -47,14 +48,16 @@ class Taken:
     def all(self) -> list[Claim]:
         """Return all claims, each once, with the claims of the last answer."""
         grant = self.whole.answer if self.whole is not None else None
-        last = [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
+        last = (
+            [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
+        )
         return list({claim.entry: claim for claim in [*self.claims, *last]}.values())
 
 
 @define
 class DirectLeaser:
-    """Leases from a plain queue without a worker, under its own name. It also reclaims, promotes and serves
-    schedules.
+    """Leases from a plain queue without a worker, under its own name. It also reclaims, promotes
+    and serves schedules.
     """
 
     ops: Ops
@@ -72,8 +75,8 @@ class DirectLeaser:
         self.raw = Jobs(self.ops.keys.queue, BytesCodec())
 
     def ttl(self, duration: float | None) -> float:
-        """Return the seconds for which it counts as alive. This is the duration of its leases, as it has no
-        heartbeat.
+        """Return the seconds for which it counts as alive. This is the duration of its leases, as
+        it has no heartbeat.
         """
         seconds = min(max(self.ops.settings.lease, duration or 0.0) + 10.0, FOREVER_S)
         self.longest = max(self.longest, seconds)
@@ -82,10 +85,14 @@ class DirectLeaser:
     def leasers(self) -> list[DirectLeaser]:
         return [self]
 
-    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Call[list[Claim]]:
-        """Lease up to *limit* jobs. Wait up to *block* seconds for the first, or for ever if it is `None`.
+    def lease(
+        self, limit: int, block: float | None, duration: float | None, at_most_once: bool
+    ) -> Call[list[Claim]]:
+        """Lease up to *limit* jobs. Wait up to *block* seconds for the first, or for ever if it is
+        `None`.
 
-        A call that is interrupted, or fails at a later chunk, keeps no job. Its jobs go back to the front, untouched.
+        A call that is interrupted, or fails at a later chunk, keeps no job. Its jobs go back to the
+        front, untouched.
         """
         taken = Taken()
         try:
@@ -101,7 +108,12 @@ class DirectLeaser:
             raise
 
     def _lease(
-        self, limit: int, block: float | None, duration: float | None, at_most_once: bool, taken: Taken
+        self,
+        limit: int,
+        block: float | None,
+        duration: float | None,
+        at_most_once: bool,
+        taken: Taken,
     ) -> Call[list[Claim]]:
         start = yield from Now()
         self.registered = True
@@ -112,9 +124,17 @@ class DirectLeaser:
             asked = now = yield from Now()
             yield from self._tidy(now)
             want = min(
-                limit - len(claims), CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASED_PER_SCRIPT
+                limit - len(claims),
+                CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASED_PER_SCRIPT,
             )
-            op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken, fair=self.fair)
+            op = self.ops.lease(
+                self.name,
+                want,
+                duration=duration,
+                ttl=self.ttl(duration),
+                woken=woken,
+                fair=self.fair,
+            )
             taken.whole = Undoable(op, self.give_back)
             grant = yield from self._granted(taken.whole, asked)
             if grant is None:
@@ -149,7 +169,9 @@ class DirectLeaser:
             if due < pause and due <= CLIENT_WAIT_S:
                 yield Sleep(max(due, 0.001))
                 continue
-            yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=grant.paused))
+            yield Block(
+                self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=grant.paused)
+            )
             woken = True
 
     def _tidy(self, now: float) -> Call[None]:
@@ -189,7 +211,8 @@ class DirectLeaser:
         return [claim for claim, ours in zip(claims, won, strict=True) if ours]
 
     def forgo(self) -> Call[None]:
-        """Repeat the calls that were not answered, and give the jobs that they leased back to the front, untouched."""
+        """Repeat the calls that were not answered, and give the jobs that they leased back to the
+        front, untouched."""
         while True:
             try:
                 since, whole = late = self.unanswered.pop()
@@ -210,10 +233,13 @@ class DirectLeaser:
     def start_anew(self, claims: list[Claim], times: int) -> Call[int]:
         """Take another name, as this one was declared dead.
 
-        The *claims* of this call are lost, or go back to the front. Raises `ReplyError` the third time in a row.
+        The *claims* of this call are lost, or go back to the front. Raises `ReplyError` the third
+        time in a row.
         """
         if times == 3:
-            raise ReplyError("lease: the server rejected three new registrations of this client as dead")
+            raise ReplyError(
+                "lease: the server rejected three new registrations of this client as dead"
+            )
         for op in self.release(claims):
             yield from send(op)
         claims.clear()
@@ -227,9 +253,12 @@ class DirectLeaser:
         self.tick_at = None if plan.wait is None else now + plan.wait
 
     def give_back(self, reply: Any) -> Op[list[bool]] | None:
-        """Make the operation that gives back the jobs that *reply* granted to an interrupted call."""
+        """Make the operation that gives back the jobs that *reply* granted to an interrupted
+        call."""
         grant = self.raw.grant(reply, self.name, None)
-        claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
+        claims = (
+            [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
+        )
         return self.ops.release(claims) if claims else None
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
@@ -245,14 +274,17 @@ class DirectLeaser:
         return [self.ops.leave(self.name, idle=True)]
 
     def quarantine(self, grant: Grant) -> Call[None]:
-        """Move jobs that do not decode to the dead letters, with their bytes, so that none of them stops the queue.
-        Delay jobs that may decode later. Report all of these jobs, and the jobs without attempts left.
+        """Move jobs that do not decode to the dead letters, with their bytes, so that none of them
+        stops the queue. Delay jobs that may decode later. Report all of these jobs, and the jobs
+        without attempts left.
         """
         if grant.died:
             yield NoteDead([(self.ops.keys.queue, died) for died in grant.died])
         each = [undecoded(claim, reason) for claim, reason in grant.undecodable]
         for some in chunks(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-            later = [(one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"]
+            later = [
+                (one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"
+            ]
             dead = [(one.claim, one.reason) for one in some if one.kind == "dead"]
             if later:
                 yield from send(self.ops.retry(later))

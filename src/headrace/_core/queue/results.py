@@ -1,8 +1,10 @@
-"""Calls for the results of jobs, or why there will be none. They are generators of effects, like `calls`.
+"""Calls for the results of jobs, or why there will be none. They are generators of effects, like
+`calls`.
 
-A call that waits first subscribes, then reads, so that it misses no end. It does not trust messages, because a message
-may be about an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads
-the job that a message names, and trusts the message only if nothing of the job is left to read.
+A call that waits first subscribes, then reads, so that it misses no end. It does not trust
+messages, because a message may be about an earlier job of the same id, or come from another
+database (Pub/Sub ignores database numbers). It reads the job that a message names, and trusts the
+message only if nothing of the job is left to read.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 class End:
     """The end of a job.
 
-    `state` is one of `ENDS`, or `expired` (completed, but its result is gone), or `unknown`. *result*: the kept
-    bytes, if any.
+    `state` is one of `ENDS`, or `expired` (completed, but its result is gone), or `unknown`.
+    *result*: the kept bytes, if any.
     """
 
     state: str
@@ -70,13 +72,17 @@ def ended(ops: Ops, names: Sequence[str]) -> Call[dict[str, Ended]]:
 def read_ends(
     ops: Ops, names: Sequence[str], notified: Mapping[str, Event] = NOTHING, *, own: bool = False
 ) -> Call[dict[str, End]]:
-    """Read how jobs ended. The answer leaves out jobs that have not ended. For an unknown job it has the end that was
-    *notified*, or `UNKNOWN`.
+    """Read how jobs ended. The answer leaves out jobs that have not ended. For an unknown job it
+    has the end that was *notified*, or `UNKNOWN`.
 
-    *own*: the jobs were enqueued before. While such a job exists, a result of an earlier job with its id does not
-    count. (A history also tells whose result it is.)
+    *own*: the jobs were enqueued before. While such a job exists, a result of an earlier job with
+    its id does not count. (A history also tells whose result it is.)
     """
-    first = [name for name in names if not ops.settings.history and (not own or _ENTRY_ID.fullmatch(name))]
+    first = [
+        name
+        for name in names
+        if not ops.settings.history and (not own or _ENTRY_ID.fullmatch(name))
+    ]
     found = yield from kept(ops, first)
     gone = yield from ended(ops, [name for name in names if name not in found])
     maybe = [name for name, one in gone.items() if one.with_result or one.state.startswith("gone")]
@@ -105,8 +111,8 @@ def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Call[End
 def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Call[End]:
     """Wait for the end of a job, *timeout* seconds at most.
 
-    Raises `TimeoutError`. *own*: the job was enqueued before, so if nothing is known of it, it has ended. Otherwise
-    it may still come.
+    Raises `TimeoutError`. *own*: the job was enqueued before, so if nothing is known of it, it has
+    ended. Otherwise it may still come.
     """
     start = yield from Now()
     end = (yield from read_ends(ops, [name], own=own)).get(name)

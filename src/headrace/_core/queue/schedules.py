@@ -25,7 +25,8 @@ def run_due_schedules(ops: Ops) -> Call[SchedulePlan]:
     """Enqueue the jobs of due schedules. Return the plan, which has the time of the next call."""
     plan = schedule_ops.plan_ticks(ops, (yield from _ticking(ops, "due")))
     answers = (yield from send_all(plan.ops)) if plan.ops else []
-    return evolve(plan, wait=0.0) if 2 in answers else plan  # 2: one script was not enough for all ticks
+    # 2: one script was not enough for all ticks
+    return evolve(plan, wait=0.0) if 2 in answers else plan
 
 
 def _ticking(ops: Ops, which: str) -> Call[DueSchedules]:

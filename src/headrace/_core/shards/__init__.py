@@ -1,1 +1,2 @@
-"""Sharded queues. The package finds the shard that has a job, and has the calls that act on all shards."""
+"""Sharded queues. The package finds the shard that has a job, and has the calls that act on all
+shards."""

@@ -29,7 +29,8 @@ from headrace.errors import NotDurable, QueueFull
 
 @frozen
 class _Chunk:
-    """Some jobs, by their positions among all, and the call that adds them to their shard, or to any if *free*."""
+    """Some jobs, by their positions among all, and the call that adds them to their shard, or to
+    any if *free*."""
 
     ops: ShardOps
     places: Sequence[int]
@@ -55,13 +56,16 @@ class Freely:
 
     def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Call[list[Receipt]]:  # noqa: ARG002 - as below
         """Add a part, and pack the next part meanwhile."""
-        receipts: list[Receipt] = yield from Overlap(with_durability(part.load, self.durable), partial(_pack, ahead))
+        receipts: list[Receipt] = yield from Overlap(
+            with_durability(part.load, self.durable), partial(_pack, ahead)
+        )
         return receipts
 
 
 @frozen
 class AsRoomIs:
-    """The way to add jobs if each shard bounds its waiting jobs. *limit* and *since* are as for `admit`."""
+    """The way to add jobs if each shard bounds its waiting jobs. *limit* and *since* are as for
+    `admit`."""
 
     context: Context | None
     admission: Admission
@@ -92,14 +96,17 @@ def admit_anywhere(
     since: float | None = None,
     together: bool = True,
 ) -> Call[list[Receipt]]:
-    """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room, wait for one of
-    them, and ask the others again each second. Only items that a script refused go to another shard.
+    """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room,
+    wait for one of them, and ask the others again each second. Only items that a script refused go
+    to another shard.
     """
     start = (yield from Now()) if since is None else since
     if not map.known:
         yield from map.look()
 
-    def add(ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Call[list[Receipt]]:
+    def add(
+        ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None
+    ) -> Call[list[Receipt]]:
         here = admission.at(ops)
         return admit(here, items, limit, since=start, together=together, elsewhere=elsewhere)
 
@@ -128,10 +135,14 @@ def admit_anywhere(
 
 
 def enqueue_many(
-    map: ShardMap, jobs: Iterable[Any], way: Freely | AsRoomIs, bind: Callable[[list[Receipt]], object]
+    map: ShardMap,
+    jobs: Iterable[Any],
+    way: Freely | AsRoomIs,
+    bind: Callable[[list[Receipt]], object],
 ) -> Call[list[Receipt]]:
-    """Add all jobs in parts, each part to one shard. Returns their receipts. If a part fails, the error has `receipts`
-    for all jobs in their order, with `None` for each job that may be missing from the queue.
+    """Add all jobs in parts, each part to one shard. Returns their receipts. If a part fails, the
+    error has `receipts` for all jobs in their order, with `None` for each job that may be missing
+    from the queue.
     """
     jobs = checks.listed(jobs)
     left = deque(_divided(map, jobs, range(len(jobs)), way))  # checks all jobs
@@ -167,7 +178,9 @@ def enqueue_many(
                 receipts[place] = receipt
     except Exception as error:
         in_it = sum(receipt is not None for receipt in receipts)
-        error.add_note(f"headrace: {in_it} jobs of this enqueue_many are in the queue: error.receipts")
+        error.add_note(
+            f"headrace: {in_it} jobs of this enqueue_many are in the queue: error.receipts"
+        )
         error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
         raise
     found = [receipt for receipt in receipts if receipt is not None]
@@ -178,7 +191,8 @@ def enqueue_many(
 
 
 def _present(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Call[set[int]]:
-    """Ask draining and sealed shards which ids of a part they have. Return the positions of these jobs."""
+    """Ask draining and sealed shards which ids of a part they have. Return the positions of these
+    jobs."""
     asked: dict[int, dict[int, str]] = defaultdict(dict)
     for place in part.places if map.overlaps else ():
         if is_new(jobs[place]):
@@ -187,8 +201,11 @@ def _present(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Call[set[int]]
     return map.present(asked)
 
 
-def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs) -> Iterator[_Chunk]:
-    """Yield jobs, part by part. Jobs without id and key go in full parts to one shard after the other."""
+def _divided(
+    map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs
+) -> Iterator[_Chunk]:
+    """Yield jobs, part by part. Jobs without id and key go in full parts to one shard after the
+    other."""
     consecutive = places if isinstance(places, range) and _payloads(jobs) else None
     bins: dict[int, list[int]] = defaultdict(list)
     others: list[int] = []
@@ -200,7 +217,8 @@ def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Fre
             bins[map.of(job_key(name)).number].append(place)
     for number, some in bins.items():
         yield from _batches(map.at(number), jobs, some, way)
-    free = others if consecutive is None else consecutive  # saves a list of the jobs, and a look at each job
+    # saves a list of the jobs, and a look at each job
+    free = others if consecutive is None else consecutive
     most = way.most(map)
     for start in range(0, len(free), most):
         yield from _batches(map.of(None), jobs, free[start : start + most], way, free=True)
@@ -211,10 +229,19 @@ def _payloads(jobs: Sequence[Any]) -> bool:
 
 
 def _batches(
-    ops: ShardOps, jobs: Sequence[Any], places: Sequence[int], way: Freely | AsRoomIs, *, free: bool = False
+    ops: ShardOps,
+    jobs: Sequence[Any],
+    places: Sequence[int],
+    way: Freely | AsRoomIs,
+    *,
+    free: bool = False,
 ) -> Iterator[_Chunk]:
     done = 0
-    some = jobs[places.start : places.stop] if isinstance(places, range) else [jobs[place] for place in places]
+    some = (
+        jobs[places.start : places.stop]
+        if isinstance(places, range)
+        else [jobs[place] for place in places]
+    )
     for load, number in way.cut(ops, some):
         yield _Chunk(ops, places[done : done + number], load, free)
         done += number

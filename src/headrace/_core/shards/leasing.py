@@ -1,6 +1,7 @@
 """Leasing from a sharded queue without a worker. The shards are asked in turn.
 
-A shard that does not answer soon is asked again at the end of the turn, or skipped if its node is known to be silent.
+A shard that does not answer soon is asked again at the end of the turn, or skipped if its node is
+known to be silent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from headrace._model.shards import ShardRow, Table
 from headrace._protocol.limits import POLL_S
 from headrace._protocol.op import Op
 
-ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two tries of a call that waits: at first, and later
+# seconds between two tries of a call that waits: at first, and later
+ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1
 SOON_S = 0.5  # seconds for a shard's answer, while other shards are left to ask
 
 
@@ -34,7 +36,8 @@ def _silent(error: Exception) -> bool:
 
 @define(eq=False)
 class _Turn:
-    """One round through the shards. It has the jobs asked for, the jobs leased, and the shards that failed."""
+    """One round through the shards. It has the jobs asked for, the jobs leased, and the shards that
+    failed."""
 
     leaser: ShardedLeaser
     limit: int
@@ -46,13 +49,15 @@ class _Turn:
     def ask(self, number: int, within: float | None) -> Call[bool]:
         """Lease jobs of one shard, with *within* seconds for each round trip.
 
-        Return true if there are enough jobs now. If no other shard has given jobs, raise an error that a retry can't
-        heal.
+        Return true if there are enough jobs now. If no other shard has given jobs, raise an error
+        that a retry can't heal.
         """
         leaser = self.leaser.of(number)
         claims = list[Claim]()
         try:
-            claims = yield from hurried(leaser.lease(self.limit - len(self.taken), 0.0, self.duration, False), within)
+            claims = yield from hurried(
+                leaser.lease(self.limit - len(self.taken), 0.0, self.duration, False), within
+            )
             self.taken += (yield from leaser.completed(claims)) if self.at_most_once else claims
         except GeneratorExit:
             raise
@@ -61,7 +66,11 @@ class _Turn:
             back = claims if self.at_most_once else taken
             if back:
                 yield Undo(self.leaser.release(back))
-            if not isinstance(error, Exception) or not (self.taken or hasattr(error, "outcome")) or within is None:
+            if (
+                not isinstance(error, Exception)
+                or not (self.taken or hasattr(error, "outcome"))
+                or within is None
+            ):
                 raise
             self.failed[number] = error
         else:
@@ -102,11 +111,15 @@ class ShardedLeaser:
         """Return the seconds for which this holder counts as alive."""
         return self._first.ttl(duration)
 
-    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Call[list[Claim]]:
-        """Lease up to *limit* jobs of all shards, asked in turn. Wait up to *block* seconds for the first job.
+    def lease(
+        self, limit: int, block: float | None, duration: float | None, at_most_once: bool
+    ) -> Call[list[Claim]]:
+        """Lease up to *limit* jobs of all shards, asked in turn. Wait up to *block* seconds for the
+        first job.
 
-        An interrupted call keeps no job. If a shard fails, the call returns the claims of the others. Without claims,
-        it raises the shard's error. It raises the error of a shard that does not answer only if no shard answers.
+        An interrupted call keeps no job. If a shard fails, the call returns the claims of the
+        others. Without claims, it raises the shard's error. It raises the error of a shard that
+        does not answer only if no shard answers.
         """
         start = yield from Now()
         looks = pauses(ASK_AFTER_S, ASK_EVERY_S)
@@ -127,7 +140,9 @@ class ShardedLeaser:
                 return taken
             yield Sleep(min(next(looks), left))
 
-    def _ask_all(self, limit: int, duration: float | None, at_most_once: bool, since: float) -> Call[list[Claim]]:
+    def _ask_all(
+        self, limit: int, duration: float | None, at_most_once: bool, since: float
+    ) -> Call[list[Claim]]:
         first = self._turn = self._turn + 1  # other calls take their turns meanwhile
         table = self.map.table
         numbers = [part.number for part in table.shards]
@@ -149,7 +164,8 @@ class ShardedLeaser:
         return turn.taken
 
     def _ask_again(self, turn: _Turn, numbers: list[int], since: float) -> Call[None]:
-        """Ask the shards that failed again. While no shard answers, go on for as long as a call may take."""
+        """Ask the shards that failed again. While no shard answers, go on for as long as a call may
+        take."""
         while turn.failed and not turn.taken:
             silence = len(turn.failed) == len(numbers)
             until = since + (self.map.ops.settings.timeout if silence else self._patience)
@@ -168,14 +184,16 @@ class ShardedLeaser:
         return min(self.map.ops.settings.timeout, WITHIN_S)
 
     def _look(self, within: float, seen: Table | None = None) -> Call[bool]:
-        """Read the table. Return true if it differs from the *seen* one. If its node is silent, the known table
-        serves.
+        """Read the table. Return true if it differs from the *seen* one. If its node is silent, the
+        known table serves.
         """
         self._looked = yield from Now()
         if not self.map.known:
             return (yield from self.map.look(seen))
         try:
-            return self.map.sound(self.map.ops.keys) and (yield from hurried(self.map.look(seen), within))
+            return self.map.sound(self.map.ops.keys) and (
+                yield from hurried(self.map.look(seen), within)
+            )
         except Exception as error:
             return not _silent(error) and (yield from self.map.look(seen))
 

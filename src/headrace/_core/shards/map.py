@@ -1,8 +1,9 @@
-"""The shards of a queue as one client knows them. The map tells which shard takes a job, and which shards may have it.
+"""The shards of a queue as one client knows them. The map tells which shard takes a job, and which
+shards may have it.
 
-A client may know an old table. A shard that takes no new jobs refuses an enqueue before any write. The client then
-reads the table again, and sends the job to the right shard. Calls about other jobs first read the table, and then ask
-all shards.
+A client may know an old table. A shard that takes no new jobs refuses an enqueue before any write.
+The client then reads the table again, and sends the job to the right shard. Calls about other jobs
+first read the table, and then ask all shards.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
 
 
 def named(job: NewJob[Any]) -> str | None:
-    """Return the name that decides the shard of a job. It is its key, or else its id, or else `None`."""
+    """Return the name that decides the shard of a job. It is its key, or else its id, or else
+    `None`."""
     return job.id if job.key is None else job.key
 
 
 def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) -> Call[Table]:
-    """Replace version *known* of the table by *new*. Return the table that the server has after that."""
+    """Replace version *known* of the table by *new*. Return the table that the server has after
+    that."""
     return _read(keys, (yield from send(table(keys, new.rows(), known, queues))))
 
 
@@ -54,11 +57,13 @@ def _read(keys: Keys, rows: dict[str, str]) -> Table:
 
 @frozen(eq=False)
 class Shards:
-    """The shards of a queue in one table. Immutable, so that threads see one table or the next, and nothing between."""
+    """The shards of a queue in one table. Immutable, so that threads see one table or the next, and
+    nothing between."""
 
     table: Table
     by_number: Mapping[int, ShardOps]
-    asked: int = -1  # the number of the question that this table answered; -1: none, the table is a guess
+    # the number of the question that this table answered; -1: none, the table is a guess
+    asked: int = -1
 
     @property
     def read(self) -> bool:
@@ -113,10 +118,12 @@ class ShardMap:
     sound: Callable[[Keys], bool] = anywhere
     now: Shards = field(init=False)
     sealed: set[int] = field(factory=set[int], init=False)  # shards that said they are sealed
-    _made: dict[int, ShardOps] = field(factory=dict[int, ShardOps], init=False)  # removed shards, too
+    # removed shards, too
+    _made: dict[int, ShardOps] = field(factory=dict[int, ShardOps], init=False)
     _questions: Iterator[int] = field(factory=count, init=False)
     _turn: int = field(init=False)
-    _scanned: int = field(default=0, init=False)  # where the next scan continues: no stranger was found before
+    # where the next scan continues: no stranger was found before
+    _scanned: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         shards = self.ops.settings.shards
@@ -153,9 +160,11 @@ class ShardMap:
         return Shards(table, by_number, asked)
 
     def look(self, seen: Table | None = None) -> Call[bool]:
-        """Read the table, or write it if it is missing. Return true if it differs from the *seen* or known one.
+        """Read the table, or write it if it is missing. Return true if it differs from the *seen*
+        or known one.
 
-        Raises `ShardsMismatch` if the group never had as many shards as this client was given, or its table is gone.
+        Raises `ShardsMismatch` if the group never had as many shards as this client was given, or
+        its table is gone.
         """
         keys = self.ops.keys
         ours = self.now
@@ -167,7 +176,11 @@ class ShardMap:
                 raise ShardsMismatch(NO_TABLE)
         if found is None:  # a copy is as good
             found = yield from write(keys, ours.table, None)
-        elif ours.read and found.version < ours.table.version and set(ours.table.shards) - set(found.shards):
+        elif (
+            ours.read
+            and found.version < ours.table.version
+            and set(ours.table.shards) - set(found.shards)
+        ):
             # A failover lost the table's last change.
             found = yield from write(keys, ours.table, found.version)
         if self.ops.settings.shards not in found.numbers:
@@ -176,8 +189,8 @@ class ShardMap:
         return not found.same(ours.table if seen is None else seen)
 
     def change(self, old: Table, new: Table, queues: int | None = None) -> Call[bool]:
-        """Replace *old* by *new*, if the server has *old* and notes *queues* queues in it. Store the server's table.
-        Returns true if it is *new*.
+        """Replace *old* by *new*, if the server has *old* and notes *queues* queues in it. Store
+        the server's table. Returns true if it is *new*.
         """
         asked = next(self._questions)
         found = yield from write(self.ops.keys, new, old.version, queues)
@@ -185,8 +198,9 @@ class ShardMap:
         return found.same(new)
 
     def _strangers(self) -> Call[bool]:
-        """Scan all keys for shards of the group that our table lacks. Such a shard means that another table existed.
-        The next call continues where this one stopped. A user without the right to scan finds none.
+        """Scan all keys for shards of the group that our table lacks. Such a shard means that
+        another table existed. The next call continues where this one stopped. A user without the
+        right to scan finds none.
         """
         keys = self.ops.keys
         ours = {shard.tag(keys.group) for shard in self.table.shards}
@@ -198,7 +212,10 @@ class ShardMap:
                 if "NOPERM" in str(error) or "no permissions" in str(error):
                     return False
                 raise
-            if any(name.partition("{")[2].partition("}")[0] not in ours for name, _ in tags(names, keys.group)):
+            if any(
+                name.partition("{")[2].partition("}")[0] not in ours
+                for name, _ in tags(names, keys.group)
+            ):
                 return True
             self._scanned = cursor
             if not cursor:
@@ -216,7 +233,8 @@ class ShardMap:
     # -- which shard -------------------------------------------------------------------------------
 
     def of(self, name: str | None) -> ShardOps:
-        """Return the shard of a key or id. Without one, return the next shard in turn whose node answered lately."""
+        """Return the shard of a key or id. Without one, return the next shard in turn whose node
+        answered lately."""
         now = self.now
         if name is not None:
             return now.by_number[now.table.shard_of(name, self.sealed)]
@@ -229,8 +247,8 @@ class ShardMap:
         return now.by_number[some[at].number]
 
     def round(self) -> list[ShardOps]:
-        """Return the shards for a job without key and id, starting with the shard whose turn it is. Leave out shards
-        whose node has not answered lately, unless that would leave none.
+        """Return the shards for a job without key and id, starting with the shard whose turn it is.
+        Leave out shards whose node has not answered lately, unless that would leave none.
         """
         now = self.now
         some = now.table.any_of(self.sealed)
@@ -239,7 +257,8 @@ class ShardMap:
         return [ops for ops in every if self.sound(ops.keys)] or every
 
     def before(self, job: NewJob[Any], ops: Ops) -> list[ShardOps]:
-        """Return the other shards that may have a job with this id, if the new job goes to the shard of *ops*."""
+        """Return the other shards that may have a job with this id, if the new job goes to the
+        shard of *ops*."""
         name = named(job)
         now = self.now
         if job.id is None or name is None or len(now.by_number) == len(now.table.takers):
@@ -253,8 +272,8 @@ class ShardMap:
         return [now.by_number[shard.number] for shard in now.table.before(name, ops.number)]
 
     def present(self, asked: Mapping[int, Mapping[int, str]]) -> Call[set[int]]:
-        """Ask shards which of these ids they have. *asked* maps the number of a shard to ids by position. Return the
-        positions of ids that a shard has.
+        """Ask shards which of these ids they have. *asked* maps the number of a shard to ids by
+        position. Return the positions of ids that a shard has.
         """
         found: set[int] = set()
         for number, ids in asked.items():
@@ -266,16 +285,22 @@ class ShardMap:
         return shard.state == "draining" or shard.number in self.sealed
 
     def way(self, check: int) -> list[int]:
-        """Return the shards that may have had a job with this checksum. The last one takes the job now."""
+        """Return the shards that may have had a job with this checksum. The last one takes the job
+        now."""
         table = self.table
         goal = table.shard_at(check, self.sealed)
-        before = (shard for shard in table.shards if shard.first <= check <= shard.last and shard.number != goal)
+        before = (
+            shard
+            for shard in table.shards
+            if shard.first <= check <= shard.last and shard.number != goal
+        )
         return [*(shard.number for shard in before if self._gives_only(shard)), goal]
 
     def refused(self, ops: Ops, error: Sealed) -> Call[None]:
         """Read the table, as a shard takes no new jobs.
 
-        Raises `ShardsMismatch` if the table still says that the shard takes jobs. Then it is older than the shard.
+        Raises `ShardsMismatch` if the table still says that the shard takes jobs. Then it is older
+        than the shard.
         """
         self.sealed.add(ops.number)
         yield from self.look()
@@ -284,20 +309,27 @@ class ShardMap:
             raise ShardsMismatch(-error.version)
 
     def where(self, id: str, key: str | None = None) -> tuple[str, Sequence[Sequence[ShardOps]]]:
-        """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones first."""
+        """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones
+        first."""
         name, number = apart(job_id(id))
         now = self.now
         if number is not None:
             return name, [[now.by_number[number]]] if number in now.by_number else [[]]
         decides = name if key is None else job_key(key)
         first = now.by_number[now.table.shard_of(decides, self.sealed)]
-        own = [first, *(now.by_number[one.number] for one in now.table.before(decides, first.shard.number))]
+        own = [
+            first,
+            *(now.by_number[one.number] for one in now.table.before(decides, first.shard.number)),
+        ]
         numbers = {ops.shard.number for ops in own}
-        return name, [own] if key is not None else [own, [p for n, p in now.by_number.items() if n not in numbers]]
+        return name, [own] if key is not None else [
+            own,
+            [p for n, p in now.by_number.items() if n not in numbers],
+        ]
 
     def line(self, id: str, key: str | None) -> tuple[str, Sequence[ShardOps]]:
-        """Return a job's id as its shard knows it, and the shards that may have it in their lines. Raises
-        `ConfigurationError` if neither the id nor the key decides its shard.
+        """Return a job's id as its shard knows it, and the shards that may have it in their lines.
+        Raises `ConfigurationError` if neither the id nor the key decides its shard.
         """
         if key is None and apart(job_id(id))[1] is None:
             raise ConfigurationError(
@@ -307,8 +339,8 @@ class ShardMap:
         return name, tiers[0]
 
     def holders(self, ids: Sequence[str]) -> list[tuple[Ops, Sequence[str]]]:
-        """Return the shards that may have some of *ids*, each with the ids as it knows them. Without ids these are all
-        shards.
+        """Return the shards that may have some of *ids*, each with the ids as it knows them.
+        Without ids these are all shards.
         """
         if not ids:
             return [(ops, ()) for ops in self.ordered()]

@@ -1,8 +1,8 @@
 """The roles that a worker has for sharded queues, and the slots that its shards share.
 
-`follow` follows the table of a queue's shards. It serves new shards, and leaves removed shards. It also continues a
-change of the number of shards, if the client that began the change has stopped. `hand` sends the jobs in outboxes to
-other shards, whichever worker or caller left them there.
+`follow` follows the table of a queue's shards. It serves new shards, and leaves removed shards. It
+also continues a change of the number of shards, if the client that began the change has stopped.
+`hand` sends the jobs in outboxes to other shards, whichever worker or caller left them there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ TIDY_EVERY_S = 60.0  # seconds between two looks for shards that have been empty
 
 @define(eq=False)
 class ShardSlots(SharedSlots):
-    """Slots whose members are the consumers of the shards in *map*. *make* makes the consumer of another shard."""
+    """Slots whose members are the consumers of the shards in *map*. *make* makes the consumer of
+    another shard."""
 
     map: ShardMap = field(kw_only=True)
     make: Callable[[Ops], Consumer] = field(kw_only=True)
@@ -47,14 +48,16 @@ class ShardSlots(SharedSlots):
 
 
 def slots_of(consumer: Consumer) -> ShardSlots | None:
-    """Return the slots that *consumer* shares with other shards. It is `None` if its queue is not sharded."""
+    """Return the slots that *consumer* shares with other shards. It is `None` if its queue is not
+    sharded."""
     return consumer.shared if isinstance(consumer.shared, ShardSlots) else None
 
 
 def follow(worker: Lifecycle, consumer: Consumer) -> Role:
     """Read the table again and again (write it if it is missing), and serve its shards.
 
-    Raises `ShardsMismatch`, which ends the worker, if the queue never had the worker's number of shards.
+    Raises `ShardsMismatch`, which ends the worker, if the queue never had the worker's number of
+    shards.
     """
     shared = slots_of(consumer)
     if shared is None:
@@ -87,26 +90,32 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
 
 
 def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
-    """Let the consumers of an ordered queue wait for older jobs in other shards, or let them go on."""
+    """Let the consumers of an ordered queue wait for older jobs in other shards, or let them go
+    on."""
     if not known.ops.settings.ordered:
         return
     waiting = yield from behind(known, known.table)
     for one in shared.members:
         was = one.leasing.blocked_by_older
-        one.leasing.blocked_by_older = isinstance(one.ops, ShardOps) and one.ops.shard.number in waiting
+        one.leasing.blocked_by_older = (
+            isinstance(one.ops, ShardOps) and one.ops.shard.number in waiting
+        )
         if was and not one.leasing.blocked_by_older:
             one.leasing.available = True
             yield Wake(owner=one)
 
 
 def _attempt(step: Callable[[ShardMap], Call[None]], known: ShardMap) -> Role:
-    """Take a step of a change. After any error, another worker may take the step, or this one later."""
+    """Take a step of a change. After any error, another worker may take the step, or this one
+    later."""
     try:
         yield from step(known)
     except Exception as error:
         if isinstance(error, HeadraceError):
             raise
-        yield Log("reshard_failed", f"shards of queue {known.ops.keys.queue!r}: {describe_error(error)}")
+        yield Log(
+            "reshard_failed", f"shards of queue {known.ops.keys.queue!r}: {describe_error(error)}"
+        )
 
 
 def _leave(consumer: Consumer) -> Role:
@@ -125,8 +134,8 @@ def _leave(consumer: Consumer) -> Role:
 
 
 def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
-    """Send the jobs in the outboxes of these shards, once a heartbeat. Poll less often in idle mode, as workers give
-    notice before they complete jobs.
+    """Send the jobs in the outboxes of these shards, once a heartbeat. Poll less often in idle
+    mode, as workers give notice before they complete jobs.
     """
     queues: dict[int, tuple[ShardSlots, list[Consumer], Targets]] = {}
     for consumer in consumers:
@@ -136,14 +145,19 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     while worker.phase < Phase.HALTING:
         wrong: list[str] = []
         now = yield from Now()
-        if (left := looked_at + worker.settings.heartbeat - now) > 0:  # the role was woken early, as all roles were
+        # the role was woken early, as all roles were
+        if (left := looked_at + worker.settings.heartbeat - now) > 0:
             yield Sleep(left)
             continue
         looked_at = now
         every = now - all_at >= AGAIN_S
         all_at = now if every else all_at
         for shared, some, targets in queues.values():
-            there = [one for one in some if not one.leasing.shard_gone and (every or not one.idle.all_idle)]
+            there = [
+                one
+                for one in some
+                if not one.leasing.shard_gone and (every or not one.idle.all_idle)
+            ]
             outboxes = [one.ops for one in there if isinstance(one.ops, ShardOps)]
             if outboxes:
                 wrong += yield from hand_over(shared.map, outboxes, targets)
@@ -153,7 +167,9 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
         yield Sleep(worker.settings.heartbeat)
 
 
-def shard_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:
+def shard_roles(
+    worker: Lifecycle, consumers: Sequence[Consumer], place: Place
+) -> Iterator[NamedRole]:
     """Yield the roles of consumers whose queues are sharded."""
     sharded = [consumer for consumer in consumers if slots_of(consumer) is not None]
     for group in by_place(sharded, place):

@@ -1,8 +1,9 @@
 """The transfer of jobs to other shards. Each job arrives exactly once, whatever fails meanwhile.
 
-If a follow-up belongs to another shard, the script that creates it writes it to the local outbox. Three steps follow,
-which any program may take or repeat. First the target shard accepts the job, and keeps its nonce, so that it is
-accepted once. Then the outbox removes the job, and says so. Later the target shard forgets the nonce.
+If a follow-up belongs to another shard, the script that creates it writes it to the local outbox.
+Three steps follow, which any program may take or repeat. First the target shard accepts the job,
+and keeps its nonce, so that it is accepted once. Then the outbox removes the job, and says so.
+Later the target shard forgets the nonce.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.limits import PAGES_IN_A_ROW, SILENT_S
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps
-from headrace._protocol.transfer_ops import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
+from headrace._protocol.transfer_ops import (
+    Accepted,
+    Intent,
+    Pending,
+    Target,
+    accept,
+    close,
+    closing_target,
+    hand,
+)
 from headrace.errors import NotDurable, describe_error
 
 WITHIN_S = 5.0  # seconds for a shard's answer: other shards wait meanwhile
@@ -33,17 +43,19 @@ _REPLICATED = Durability(replicas=1)
 class Targets:
     """Facts about the shards to which jobs were sent."""
 
-    since: dict[Target, int] = field(factory=dict[Target, int])  # the shard's time at its last answer
+    # the shard's time at its last answer
+    since: dict[Target, int] = field(factory=dict[Target, int])
     replicated: set[int] = field(factory=set[int])  # shards whose nodes have replicas
-    alone: dict[int, float] = field(factory=dict[int, float])  # shards whose nodes lost their replicas, and when
+    # shards whose nodes lost their replicas, and when
+    alone: dict[int, float] = field(factory=dict[int, float])
     avoided: dict[int, float] = field(factory=dict[int, float])  # until when to avoid silent shards
 
 
 def hand_over(
     known: ShardMap, outboxes: Sequence[ShardOps], targets: Targets, pages: int = PAGES_IN_A_ROW
 ) -> Call[list[str]]:
-    """Send the jobs in some outboxes, up to *pages* of each, and close finished transfers. Return texts about failures.
-    The next call, of any program, continues from there.
+    """Send the jobs in some outboxes, up to *pages* of each, and close finished transfers. Return
+    texts about failures. The next call, of any program, continues from there.
     """
     return _HandOver(known, outboxes, targets, pages).run()
 
@@ -55,15 +67,19 @@ class _HandOver:
     targets: Targets
     pages: int
     wrong: list[str] = field(factory=list[str])
-    since: dict[Target, int] = field(factory=dict[Target, int])  # the shards' times, known before the page was read
+    # the shards' times, known before the page was read
+    since: dict[Target, int] = field(factory=dict[Target, int])
     late: bool = False  # a shard has only told its time: the page must be read again
 
     def run(self) -> Call[list[str]]:
         there = [ops for ops in self.outboxes if self.known.sound(ops.keys)]
-        pages: list[Pending] = (yield from self._read([hand(ops) for ops in there])) if there else []
+        pages: list[Pending] = (
+            (yield from self._read([hand(ops) for ops in there])) if there else []
+        )
         for place, ops in enumerate(there):
             some = pages[place : place + 1]
-            if not some and len(there) > 1 and self.known.sound(ops.keys):  # one outbox is broken, or out of reach
+            # one outbox is broken, or out of reach
+            if not some and len(there) > 1 and self.known.sound(ops.keys):
                 some = yield from self._read([hand(ops)])
             for page in some:
                 yield from self._empty(ops, page)
@@ -94,10 +110,12 @@ class _HandOver:
             page = pages[0]
 
     def _send(self, page: Pending) -> Call[list[tuple[str, str]]]:
-        """Send jobs to their shards. Return, for each job that arrived, its name in the outbox and in the closing step.
+        """Send jobs to their shards. Return, for each job that arrived, its name in the outbox and
+        in the closing step.
 
-        If the number of shards has changed, shards that take no new jobs are asked first. Such a shard may have
-        accepted the job before it was sealed. Once it says that it did not, it never will.
+        If the number of shards has changed, shards that take no new jobs are asked first. Such a
+        shard may have accepted the job before it was sealed. Once it says that it did not, it never
+        will.
         """
         come: list[tuple[str, str]] = []
         left = [(intent, self.known.way(intent.check)) for intent in page.intents]
@@ -111,7 +129,11 @@ class _HandOver:
                 refused = yield from self._deliver(ops, target, [intent for intent, _ in some])
                 if refused is None:
                     continue
-                come += [(one.name, one.closing(target[1])) for at, (one, _) in enumerate(some) if at not in refused]
+                come += [
+                    (one.name, one.closing(target[1]))
+                    for at, (one, _) in enumerate(some)
+                    if at not in refused
+                ]
                 left += [some[at] for at in sorted(refused) if some[at][1]]
                 if not all(some[at][1] for at in refused) and target[1] not in self.known.sealed:
                     self.known.sealed.add(target[1])
@@ -119,9 +141,11 @@ class _HandOver:
                     self.late = True  # the page is read again
         return come
 
-    def _deliver(self, ops: ShardOps, target: Target, intents: Sequence[Intent]) -> Call[frozenset[int] | None]:
-        """Send jobs to a shard. Return the positions of the jobs that it refused. Return `None` if the other jobs are
-        not surely stored, also on a replica if the node has one.
+    def _deliver(
+        self, ops: ShardOps, target: Target, intents: Sequence[Intent]
+    ) -> Call[frozenset[int] | None]:
+        """Send jobs to a shard. Return the positions of the jobs that it refused. Return `None` if
+        the other jobs are not surely stored, also on a replica if the node has one.
         """
         targets = self.targets
         number = target[1]
@@ -139,12 +163,15 @@ class _HandOver:
             if answer.replicas <= 0:
                 targets.replicated.discard(number)
                 now = yield from Now()
-                waits_on = answer.replicas < 0 and now - targets.alone.setdefault(number, now) < ALONE_S
+                waits_on = (
+                    answer.replicas < 0 and now - targets.alone.setdefault(number, now) < ALONE_S
+                )
                 return None if waits_on else answer.refused
             targets.alone.pop(number, None)
             if waits is not None:
                 return answer.refused if (waits.replicas or 0) >= 1 and not waits.reason else None
-            targets.replicated.add(number)  # send again: a job may leave the outbox only if a replica has it
+            # send again: a job may leave the outbox only if a replica has it
+            targets.replicated.add(number)
 
     def _close(self, page: Pending) -> Call[list[str]]:
         """Let shards forget arrived jobs. Return the names of finished transfers."""
@@ -157,7 +184,9 @@ class _HandOver:
             else:
                 there[target].append(name)
         for target, names in there.items():
-            op = close(self.known.at(target[1]).of(target[0]), [name.rpartition(" ")[2] for name in names])
+            op = close(
+                self.known.at(target[1]).of(target[0]), [name.rpartition(" ")[2] for name in names]
+            )
             if (yield from self._ask([op], target[1])):
                 over += names
         return over
@@ -175,7 +204,8 @@ class _HandOver:
         return self.known.sound(self.known.at(number).keys)
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Call[list[Any]]:
-        """Send operations to the shard *number*, or to outboxes. Return their answers, or none if that fails."""
+        """Send operations to the shard *number*, or to outboxes. Return their answers, or none if
+        that fails."""
         now = yield from Now()
         if number is not None and self.targets.avoided.get(number, now) > now:
             return []
@@ -188,7 +218,8 @@ class _HandOver:
             return list(error.answers)
         except Exception as error:  # after any error, the jobs are safe in their outbox
             self.wrong.append(describe_error(error))
-            if number is not None and self._sound(number):  # otherwise its node is known to be silent
+            # otherwise its node is known to be silent
+            if number is not None and self._sound(number):
                 took = (yield from Now()) - now
                 refused = getattr(error, "outcome", "") == "refused"
                 self.targets.avoided[number] = now + (3 * took if refused else SILENT_S)

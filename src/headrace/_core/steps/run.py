@@ -1,11 +1,14 @@
-"""A run is one delivery of a job whose handler takes steps. It decides about records, and about its end.
+"""A run is one delivery of a job whose handler takes steps. It decides about records, and about its
+end.
 
-The handler runs from its top at each delivery. A step that was recorded answers from its record. A sleep or wait that
-is over lets the handler go on. The records are read once, with the first step, unless this is the first delivery.
+The handler runs from its top at each delivery. A step that was recorded answers from its record. A
+sleep or wait that is over lets the handler go on. The records are read once, with the first step,
+unless this is the first delivery.
 
-A sleep or wait that is not over is recorded at once. When no step runs beside it any more, it raises `RunSuspended`.
-The run is suspended when its handler has ended so. Until then another branch of the handler may fail, and that counts.
-A lease by hand has no handler, so its run is suspended before that is raised.
+A sleep or wait that is not over is recorded at once. When no step runs beside it any more, it
+raises `RunSuspended`. The run is suspended when its handler has ended so. Until then another branch
+of the handler may fail, and that counts. A lease by hand has no handler, so its run is suspended
+before that is raised.
 """
 
 from __future__ import annotations
@@ -28,13 +31,17 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
 
-TURNS = 8  # of the event loop, in which tasks that were made beside a wait, or that a step has woken, take their steps
+# of the event loop, in which tasks that were made beside a wait, or that a step has woken, take
+# their steps
+TURNS = 8
 GRACE_S = 0.05  # seconds in which a branch takes its next step, once one of its steps has ended
 LOOK_MIN_S = 0.001
 LOOK_MAX_S = 0.25  # seconds between two looks at the steps beside: a tenth of the time so far
-PROGRESS_WITHIN_S = 5.0  # seconds for which the end of a handler waits until its last progress is noted
+# seconds for which the end of a handler waits until its last progress is noted
+PROGRESS_WITHIN_S = 5.0
 
-Note = Callable[..., object]  # takes the name of a log event and the step's, and the trace of an earlier delivery
+# takes the name of a log event and the step's, and the trace of an earlier delivery
+Note = Callable[..., object]
 
 
 class Values(Protocol):
@@ -42,9 +49,13 @@ class Values(Protocol):
 
     def check(self, what: str, function: Callable[..., Any]) -> None: ...
 
-    def encoded(self, what: str, value: Any, function: Callable[..., Any] | None = None) -> bytes | None: ...
+    def encoded(
+        self, what: str, value: Any, function: Callable[..., Any] | None = None
+    ) -> bytes | None: ...
 
-    def decoded(self, what: str, data: bytes | None, function: Callable[..., Any] | None = None) -> Any: ...
+    def decoded(
+        self, what: str, data: bytes | None, function: Callable[..., Any] | None = None
+    ) -> Any: ...
 
 
 def ignored(*_: object) -> None:
@@ -53,8 +64,8 @@ def ignored(*_: object) -> None:
 
 @frozen
 class Wait:
-    """A sleep or wait that is not over. It has the number of its record, and tells whether other jobs of the key may
-    run.
+    """A sleep or wait that is not over. It has the number of its record, and tells whether other
+    jobs of the key may run.
     """
 
     number: int
@@ -63,8 +74,8 @@ class Wait:
 
 @define(eq=False)
 class Run:
-    """The steps of one delivery. Any thread may take them. Steps that run at the same time must have different
-    names.
+    """The steps of one delivery. Any thread may take them. Steps that run at the same time must
+    have different names.
     """
 
     ops: Ops
@@ -82,17 +93,19 @@ class Run:
     asked: set[str] = field(factory=set[str])
     made: list[tuple[str, Any]] = field(factory=list[tuple[str, Any]])
     """The coroutines that the handler made, each with the words of its call."""
-    running: set[str] = field(factory=set[str])  # steps whose functions run, and sleeps and waits not yet recorded
+    # steps whose functions run, and sleeps and waits not yet recorded
+    running: set[str] = field(factory=set[str])
     waits: dict[str, Wait] = field(factory=dict[str, Wait])  # the open sleeps and waits, by name
     progress: tuple[float, str] | None = None  # that was not sent yet
     leaving: RunSuspended | None = None  # raised in the handler, which is to end by it
-    parting: bool = False  # the call that suspends it is under way: that its lease is gone means nothing
+    # the call that suspends it is under way: that its lease is gone means nothing
+    parting: bool = False
     ended: BaseException | None = None
 
     @property
     def over(self) -> bool:
-        """Whether its handler has ended, or is to end. A lease by hand counts as over, because one task may
-        take many.
+        """Whether its handler has ended, or is to end. A lease by hand counts as over, because one
+        task may take many.
         """
         return self.ended is not None or getattr(self.claim, "ended", True)
 
@@ -104,15 +117,19 @@ class Run:
     # -- called by the drivers ---------------------------------------------------------------------
 
     def begin(self, name: object, function: Any, *, once: bool) -> Call[tuple[bool, Any]]:
-        """Look for the record of a step. Returns true and its value, or false if the step must run now.
+        """Look for the record of a step. Returns true and its value, or false if the step must run
+        now.
 
-        Raises `InDoubt` for a step with *once* that has begun, and not ended. Raises `ConfigurationError` for a name
-        that was asked for before, or an annotation that can't be read. Raises `RunLost` and `CodecError`, too.
+        Raises `InDoubt` for a step with *once* that has begun, and not ended. Raises
+        `ConfigurationError` for a name that was asked for before, or an annotation that can't be
+        read. Raises `RunLost` and `CodecError`, too.
         """
         label = self._ask("step", name)
         runs = False
         if not callable(function):
-            raise TypeError(f"step {label!r}: give a function and its arguments, not {type(function).__name__}")
+            raise TypeError(
+                f"step {label!r}: give a function and its arguments, not {type(function).__name__}"
+            )
         self.values.check(f"step {label!r}", function)
         self.running.add(label)
         try:
@@ -136,7 +153,8 @@ class Run:
         self.running.discard(name)
 
     def end(self, name: str, function: Any, value: Any, took: float) -> Call[Any]:
-        """Record the value of a step that took some seconds, and return it as later deliveries get it.
+        """Record the value of a step that took some seconds, and return it as later deliveries get
+        it.
 
         Raises `CodecError`, `ValueError`, `RunLost`.
         """
@@ -159,8 +177,8 @@ class Run:
         self._resume(record)
 
     def wait_for(self, name: object, timeout: object, *, release_key: bool) -> Call[Any]:
-        """Return the data of a signal. Raises `RunSuspended` if it has not come, `TimeoutError` if it did not come in
-        time, `RunLost`, `CodecError`.
+        """Return the data of a signal. Raises `RunSuspended` if it has not come, `TimeoutError` if
+        it did not come in time, `RunLost`, `CodecError`.
         """
         label = self._ask("wait", name)
         due = moment("timeout", timeout, self.claim.leased_at)
@@ -175,8 +193,8 @@ class Run:
     def leave(self, error: BaseException | None) -> Call[BaseException | None]:
         """Finish the run after its handler has ended, and return the error of the handler.
 
-        If sleeps or waits have ended it, the run is suspended. Progress that was not sent yet is noted. A step that was
-        made and never awaited is the error of a handler that would be done.
+        If sleeps or waits have ended it, the run is suspended. Progress that was not sent yet is
+        noted. A step that was made and never awaited is the error of a handler that would be done.
         """
         made = self.made
         self.made = []
@@ -187,7 +205,9 @@ class Run:
             yield from self._suspend()
             return error
         yield from note_last([self])
-        forgotten = [one for one in made if inspect.getcoroutinestate(one[1]) == inspect.CORO_CREATED]
+        forgotten = [
+            one for one in made if inspect.getcoroutinestate(one[1]) == inspect.CORO_CREATED
+        ]
         if error is None and forgotten:
             for _, call in forgotten:
                 call.close()  # it would warn, too
@@ -203,8 +223,8 @@ class Run:
             yield Send(ops)
 
     def close(self, *, completed: bool) -> None:
-        """Note the records that a handler which returned did not ask for. Its code has changed, or it went
-        another way.
+        """Note the records that a handler which returned did not ask for. Its code has changed, or
+        it went another way.
         """
         for name in self.records or () if completed else ():
             if name not in self.asked:
@@ -213,7 +233,8 @@ class Run:
     # -- parts -------------------------------------------------------------------------------------
 
     def _ask(self, what: str, name: object) -> str:
-        """Check the name of a step, and that the run goes on. Sleeps and waits may join those that end the handler."""
+        """Check the name of a step, and that the run goes on. Sleeps and waits may join those that
+        end the handler."""
         stopped = self.ended or (self.leaving if what == "step" else None)
         if stopped is not None:
             raise RunLost(self.claim.job.id) from stopped
@@ -227,16 +248,22 @@ class Run:
         return label
 
     def _known(self) -> Call[dict[str, Record]]:
-        """Return the records by name. They are read from the server, unless this is the first delivery."""
+        """Return the records by name. They are read from the server, unless this is the first
+        delivery."""
         if self.records is None:
-            rows = [] if self.claim.token == 1 else (yield from send(step_ops.read(self.ops, self.claim)))
+            rows = (
+                []
+                if self.claim.token == 1
+                else (yield from send(step_ops.read(self.ops, self.claim)))
+            )
             if self.records is None:  # another step has not read them meanwhile
                 self.records = step_ops.own(rows)
                 self.began_last = max((record.began for record in self.records.values()), default=0)
         return self.records
 
     def _resume(self, record: Record) -> None:
-        """Note that this delivery continues the run behind a sleep or wait. Nothing has begun since that was over."""
+        """Note that this delivery continues the run behind a sleep or wait. Nothing has begun since
+        that was over."""
         if record.began < (record.ended or record.due) >= self.began_last:
             self.note("run_resumed", record.name, record.traced)
 
@@ -251,7 +278,14 @@ class Run:
         records = yield from self._known()
         before = records.get(name)
         op = step_ops.record(
-            self.ops, self.claim, before.number if before else 0, name, value, ended=ended, took=took, ttl=self.ttl
+            self.ops,
+            self.claim,
+            before.number if before else 0,
+            name,
+            value,
+            ended=ended,
+            took=took,
+            ttl=self.ttl,
         )
         number = yield from send(with_durability(op, self.durable))
         if number <= LOST:
@@ -276,7 +310,8 @@ class Run:
             self.running.discard(name)
 
     def _answered(self, name: str, kind: str, answer: step_ops.Waiting) -> Record:
-        """Make the record of a sleep or wait from the answer. One that is over ended as it began."""
+        """Make the record of a sleep or wait from the answer. One that is over ended as it
+        began."""
         ended = int(answer.state == "there")
         due = 1 if answer.state == "over" else round((answer.due or 0) * 1000)
         return Record(answer.number, name, kind, 1, ended, 0, answer.value, due)
@@ -294,7 +329,9 @@ class Run:
             raise
         if self.lost and not isinstance(self.ended, RunSuspended):
             raise RunLost(self.claim.job.id)
-        end = RunSuspended(self.claim.job.id, record.name, record.due / 1000 if record.due else None)
+        end = RunSuspended(
+            self.claim.job.id, record.name, record.due / 1000 if record.due else None
+        )
         self.leaving = self.leaving or end
         raise end
 
@@ -314,7 +351,9 @@ class Run:
         """Suspend the run until the first of its sleeps and waits is over."""
         waits = list(self.waits.values())
         release_key = all(wait.release_key for wait in waits)
-        op = step_ops.suspend(self.ops, self.claim, [wait.number for wait in waits], release_key=release_key)
+        op = step_ops.suspend(
+            self.ops, self.claim, [wait.number for wait in waits], release_key=release_key
+        )
         self.parting = True
         try:
             *_, (held, _due) = yield Send((*self.noted(), with_durability(op, self.durable)))
@@ -344,7 +383,8 @@ class Run:
 
 
 def note_last(runs: Sequence[Run]) -> Call[None]:
-    """Note the progress of runs that end, if some was not sent yet. That is one round trip, or none if all was sent."""
+    """Note the progress of runs that end, if some was not sent yet. That is one round trip, or none
+    if all was sent."""
     ops = [op for run in runs if not run.lost for op in run.noted()]
     if ops:
         with suppress(Exception):  # it is only for the eye
@@ -352,7 +392,8 @@ def note_last(runs: Sequence[Run]) -> Call[None]:
 
 
 def _stopped(error: BaseException | None) -> bool:
-    """Tell whether sleeps and waits have ended a handler. Other errors are failures, also beside them."""
+    """Tell whether sleeps and waits have ended a handler. Other errors are failures, also beside
+    them."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_stopped, group.exceptions))
@@ -360,11 +401,16 @@ def _stopped(error: BaseException | None) -> bool:
 
 
 def refuse_steps(job: Job) -> NoReturn:
-    """Raise `ConfigurationError`, because a job that was leased at most once is complete. Its run cannot go on."""
-    raise ConfigurationError(f"job {job.id!r} was leased with at_most_once=True, and is complete: it takes no steps")
+    """Raise `ConfigurationError`, because a job that was leased at most once is complete. Its run
+    cannot go on."""
+    raise ConfigurationError(
+        f"job {job.id!r} was leased with at_most_once=True, and is complete: it takes no steps"
+    )
 
 
 def refused(what: str, why: int) -> ValueError:
     """Make the error of a record that does not fit into its run."""
     most = f"{RUN_BYTES:,} bytes of records" if why == BYTES_SPENT else f"{RUN_RECORDS:,} records"
-    return ValueError(f"{what}: a run has {most} at most: record fewer or smaller values, or continue in a new job")
+    return ValueError(
+        f"{what}: a run has {most} at most: record fewer or smaller values, or continue in a new job"
+    )

@@ -35,7 +35,8 @@ from headrace.errors import ConfigurationError, HeadraceError
 
 @define(eq=False)
 class AdminVerbs(Generic[M]):
-    """The verbs by which operators change a queue. `ShardedAdmin` replaces the few of several shards."""
+    """The verbs by which operators change a queue. `ShardedAdmin` replaces the few of several
+    shards."""
 
     map: M
 
@@ -43,7 +44,8 @@ class AdminVerbs(Generic[M]):
         return each(self.map, id, None, lambda ops, name: admin_ops.reschedule(ops, name, delay))
 
     def reshard(self, shards: int | None) -> Call[Resharding]:  # noqa: ARG002 - it refuses
-        """Change the number of shards, or continue a change. Return the progress. Raises `ConfigurationError`."""
+        """Change the number of shards, or continue a change. Return the progress. Raises
+        `ConfigurationError`."""
         raise ConfigurationError(
             f"queue {self.map.ops.keys.queue!r} has no shards, and can't get any: use another, with shards="
         )
@@ -51,10 +53,12 @@ class AdminVerbs(Generic[M]):
     def cancel_payload(self, payload: bytes) -> Call[int]:
         return total(self.map, lambda ops, _: calls.cancel_payload(ops, payload))
 
-    def redrive(self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...) -> Call[int]:
-        """Send dead letters back to their shards, except if their ids are taken in a shard of the same range. With
-        *from_step*, a single run does that step, and all after it, again. *payload* replaces the payload of a single
-        job, and `...` keeps its own.
+    def redrive(
+        self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...
+    ) -> Call[int]:
+        """Send dead letters back to their shards, except if their ids are taken in a shard of the
+        same range. With *from_step*, a single run does that step, and all after it, again.
+        *payload* replaces the payload of a single job, and `...` keeps its own.
         """
         if from_step is None and payload is ...:
             return total(self.map, self._redrive, ids)
@@ -62,10 +66,14 @@ class AdminVerbs(Generic[M]):
         if len(ids) != 1:
             option = f"from_step={name!r}" if name else "payload="
             raise ValueError(f"{option} with {len(ids)} ids: give the id of one job")
-        mended = None if payload is ... else admin_ops.payload_of(self.map.ops, job_id(ids[0]), payload)
+        mended = (
+            None if payload is ... else admin_ops.payload_of(self.map.ops, job_id(ids[0]), payload)
+        )
         return total(self.map, lambda ops, some: self._redrive_one(ops, some, name, mended), ids)
 
-    def _redrive_one(self, ops: Ops, some: Sequence[str], name: str, payload: bytes | None) -> Call[int]:
+    def _redrive_one(
+        self, ops: Ops, some: Sequence[str], name: str, payload: bytes | None
+    ) -> Call[int]:
         choose = self._chooser(ops, "redrive", some)
         if choose is not None:
             found = yield from calls.find(ops, some[0])
@@ -79,26 +87,35 @@ class AdminVerbs(Generic[M]):
         return calls.by_ids(partial(admin_ops.redrive, ops), some, JOBS_PER_SCRIPT)
 
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:  # noqa: ARG002 - to one shard
-        """Return the function that chooses which dead letters, of *some* ids or all, may be redriven. It is `None`, as
-        all may, unless other shards share the range of this shard.
+        """Return the function that chooses which dead letters, of *some* ids or all, may be
+        redriven. It is `None`, as all may, unless other shards share the range of this shard.
         """
         return None
 
     def purge_dead(self, ids: Sequence[str]) -> Call[int]:
         return total(
-            self.map, lambda ops, some: calls.by_ids(partial(admin_ops.purge_dead, ops), some, JOBS_PER_SCRIPT), ids
+            self.map,
+            lambda ops, some: calls.by_ids(
+                partial(admin_ops.purge_dead, ops), some, JOBS_PER_SCRIPT
+            ),
+            ids,
         )
 
     def expire(self, ids: Sequence[str]) -> Call[int]:
         return total(
-            self.map, lambda ops, some: calls.by_ids(partial(admin_ops.expire, ops), some, LOOKS_PER_SCRIPT), ids
+            self.map,
+            lambda ops, some: calls.by_ids(partial(admin_ops.expire, ops), some, LOOKS_PER_SCRIPT),
+            ids,
         )
 
     def move(self, to: str, ids: Sequence[str]) -> Call[int]:
-        """Move waiting jobs to another queue. A job of a sharded queue goes to the shard of the same number."""
+        """Move waiting jobs to another queue. A job of a sharded queue goes to the shard of the
+        same number."""
         return total(
             self.map,
-            lambda ops, some: calls.by_ids(partial(admin_ops.move, ops, to), some, 2 * REWRITES_PER_SCRIPT),
+            lambda ops, some: calls.by_ids(
+                partial(admin_ops.move, ops, to), some, 2 * REWRITES_PER_SCRIPT
+            ),
             ids,
         )
 
@@ -131,24 +148,29 @@ class AdminVerbs(Generic[M]):
         return total(self.map, lambda ops, _: calls.until_done(partial(admin_ops.delete, ops)))
 
     def pause(self, pause: bool, value: object = None) -> Call[bool]:
-        """Pause or resume all shards, or a *value* in them. Return false if all of them were in that state already."""
+        """Pause or resume all shards, or a *value* in them. Return false if all of them were in
+        that state already."""
         changed = False
         yield from self.map.look()
         some = yield from wanted(self.map.ordered(), value)
         while True:
             table = self.map.table
             sent = [
-                fair_ops.pause(ops, some, pause) if some else admin_ops.pause(ops, pause) for ops in self.map.ordered()
+                fair_ops.pause(ops, some, pause) if some else admin_ops.pause(ops, pause)
+                for ops in self.map.ordered()
             ]
             changed |= any((yield from send_all(sent)))
             if not (yield from self.map.look(table)):  # otherwise some shards were not reached
                 return changed
 
     def fail_worker(self, name: str) -> Call[int]:
-        return total(self.map, lambda ops, _: calls.until_done(lambda: admin_ops.fail_worker(ops, name)))
+        return total(
+            self.map, lambda ops, _: calls.until_done(lambda: admin_ops.fail_worker(ops, name))
+        )
 
     def ask_worker(self, name: str, request: Request) -> Call[bool]:
-        """Ask workers of this name for something, in all shards. Raises `HeadraceError` if none can be asked."""
+        """Ask workers of this name for something, in all shards. Raises `HeadraceError` if none can
+        be asked."""
         answers = yield from every(self.map, lambda ops: presence_ops.ask(ops, name, request))
         asked = sum(one for one, _ in answers)
         unable = sum(one for _, one in answers)
@@ -191,10 +213,17 @@ class ShardedAdmin(AdminVerbs[ShardMap]):
                 return done
 
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:
-        return partial(self._free, ops, frozenset(some)) if action == "redrive" and self.map.overlaps else None
+        return (
+            partial(self._free, ops, frozenset(some))
+            if action == "redrive" and self.map.overlaps
+            else None
+        )
 
-    def _free(self, ops: Ops, some: frozenset[str], found: Sequence[JobState[Any]]) -> Call[Sequence[bool]]:
-        """Tell for each *found* job whether its id is one of *some*, if any are given, and in no other shard."""
+    def _free(
+        self, ops: Ops, some: frozenset[str], found: Sequence[JobState[Any]]
+    ) -> Call[Sequence[bool]]:
+        """Tell for each *found* job whether its id is one of *some*, if any are given, and in no
+        other shard."""
         names = [apart(one.job.id) for one in found]
         free = [not some or name in some for name, _ in names]
         asked: dict[int, dict[int, str]] = defaultdict(dict)

@@ -16,21 +16,29 @@ R = TypeVar("R")
 M = TypeVar("M", bound=OneShard | ShardMap)
 
 
-def where(map: OneShard | ShardMap, id: str, key: str | None) -> Call[tuple[str, Sequence[Sequence[Ops]]]]:
-    """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones first."""
+def where(
+    map: OneShard | ShardMap, id: str, key: str | None
+) -> Call[tuple[str, Sequence[Sequence[Ops]]]]:
+    """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones
+    first."""
     table = map.table
     found = map.where(id, key)  # checks both
     return map.where(id, key) if (yield from map.look(table)) else found
 
 
-def each(map: OneShard | ShardMap, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]) -> Call[bool]:
-    """Send an operation about jobs of an id to the shards that may have one. Return true if one did."""
+def each(
+    map: OneShard | ShardMap, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]
+) -> Call[bool]:
+    """Send an operation about jobs of an id to the shards that may have one. Return true if one
+    did."""
     name, tiers = yield from where(map, id, key)
     ops = [op(shard, name) for shard in chain(*tiers)]
     return any((yield from send_all(ops)) if ops else ())
 
 
-def first(map: OneShard | ShardMap, name: str, op: Callable[[Ops, str], Op[R | None]]) -> Call[R | None]:
+def first(
+    map: OneShard | ShardMap, name: str, op: Callable[[Ops, str], Op[R | None]]
+) -> Call[R | None]:
     """Ask the shards that may have a schedule, one after another. Return the first answer."""
     own, tiers = yield from where(map, name, name)
     for ops in chain(*tiers):
@@ -46,10 +54,12 @@ def every(map: OneShard | ShardMap, op: Callable[[Ops], Op[R]]) -> Call[list[R]]
 
 
 def total(
-    map: OneShard | ShardMap, call: Callable[[Ops, Sequence[str]], Call[int]], ids: Sequence[str] = ()
+    map: OneShard | ShardMap,
+    call: Callable[[Ops, Sequence[str]], Call[int]],
+    ids: Sequence[str] = (),
 ) -> Call[int]:
-    """Make a call about the jobs *ids*, or about all jobs, to one shard after the other. Return the number of
-    changed jobs.
+    """Make a call about the jobs *ids*, or about all jobs, to one shard after the other. Return the
+    number of changed jobs.
     """
     for one in ids:
         job_id(one)

@@ -1,7 +1,7 @@
 """The verbs of a queue of one or more shards, as generators of effects.
 
-A shard is a queue, and keeps every promise of a queue. A call goes to the shard of its job, or to all shards. An answer
-about several shards sees each at its own instant.
+A shard is a queue, and keeps every promise of a queue. A call goes to the shard of its job, or to
+all shards. An answer about several shards sees each at its own instant.
 """
 
 from __future__ import annotations
@@ -50,15 +50,22 @@ Bind = Callable[[list[Receipt]], object]  # lets receipts ask their queue for re
 
 @define(eq=False)
 class QueueVerbs(Generic[M]):
-    """The verbs of programs, and the parts for other verbs. `ShardedQueue` replaces the verbs of several shards."""
+    """The verbs of programs, and the parts for other verbs. `ShardedQueue` replaces the verbs of
+    several shards."""
 
     map: M
     schedules: ScheduleVerbs[M] = field(
         default=Factory(lambda self: ScheduleVerbs(self.map), takes_self=True), init=False
     )
-    results: ResultVerbs[M] = field(default=Factory(lambda self: ResultVerbs(self.map), takes_self=True), init=False)
-    admin: AdminVerbs[M] = field(default=Factory(lambda self: AdminVerbs(self.map), takes_self=True), init=False)
-    views: ViewVerbs[M] = field(default=Factory(lambda self: ViewVerbs(self.map), takes_self=True), init=False)
+    results: ResultVerbs[M] = field(
+        default=Factory(lambda self: ResultVerbs(self.map), takes_self=True), init=False
+    )
+    admin: AdminVerbs[M] = field(
+        default=Factory(lambda self: AdminVerbs(self.map), takes_self=True), init=False
+    )
+    views: ViewVerbs[M] = field(
+        default=Factory(lambda self: ViewVerbs(self.map), takes_self=True), init=False
+    )
 
     def at(self, claim: Claim) -> Ops:
         """Return the maker of the operations that settle a claim."""
@@ -67,8 +74,8 @@ class QueueVerbs(Generic[M]):
     # -- producing, leasing, settling --------------------------------------------------------------
 
     def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Call[list[Receipt]]:  # noqa: ARG002 - to one shard
-        """Add one job to its shard, by *add*, unless another shard has its id. *asks* is true if `add` itself finds
-        that out.
+        """Add one job to its shard, by *add*, unless another shard has its id. *asks* is true if
+        `add` itself finds that out.
         """
         return add(self.map.ops)
 
@@ -81,7 +88,8 @@ class QueueVerbs(Generic[M]):
         *,
         asks: bool,  # noqa: ARG002 - to one shard
     ) -> Call[list[Receipt]]:
-        """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has room."""
+        """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has
+        room."""
         return admit(admission, [item], limit, together=False)
 
     def enqueue_many(
@@ -99,14 +107,19 @@ class QueueVerbs(Generic[M]):
         context: Context | None,
         bind: Bind,
     ) -> Call[list[Receipt]]:
-        """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the *whole* call."""
+        """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the
+        *whole* call."""
         return admit_many(admission, jobs, limit, whole=whole, context=context, bind=bind)
 
     def leaser(self) -> DirectLeaser | ShardedLeaser:
         return leaser(self.map.ops)
 
     def complete_many(
-        self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
+        self,
+        claims: Sequence[Claim],
+        fenced: bool | None,
+        results: calls.Results,
+        durable: Durability | None,
     ) -> Call[list[bool]]:
         return calls.complete(self.map.ops, claims, fenced, results, durable)
 
@@ -120,9 +133,11 @@ class QueueVerbs(Generic[M]):
 
     # -- one job -----------------------------------------------------------------------------------
 
-    def signal(self, id: str, key: str | None, name: str, by: str, value: bytes | None) -> Call[str]:
-        """Send a signal to a job. Its own shard is asked first, then all others, until one has it. Return the
-        outcome.
+    def signal(
+        self, id: str, key: str | None, name: str, by: str, value: bytes | None
+    ) -> Call[str]:
+        """Send a signal to a job. Its own shard is asked first, then all others, until one has it.
+        Return the outcome.
         """
         own, tiers = yield from where(self.map, id, key)
         outcome = 0
@@ -138,14 +153,16 @@ class QueueVerbs(Generic[M]):
         """Remove a job, or all jobs of this id in all shards."""
         return each(self.map, id, key, admin_ops.cancel)
 
-    # -- the whole queue -----------------------------------------------------------------------------
+    # -- the whole queue ---------------------------------------------------------------------------
 
     def declarations(self) -> list[Op[Any]]:
-        """Make the operations that declare how the queue is meant to be used, one for each shard."""
+        """Make the operations that declare how the queue is meant to be used, one for each
+        shard."""
         return [ops.declare(serving=False) for ops in self.map.ordered()]
 
     def declare(self) -> Call[tuple[list[Declaration], bool]]:
-        """Declare how the queue is meant to be used. Return the answers, and whether each shard has given one."""
+        """Declare how the queue is meant to be used. Return the answers, and whether each shard has
+        given one."""
         return (yield from send_all(self.declarations())), True
 
 
@@ -175,7 +192,9 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         for ops in shards:
             if self.map.sound(ops.keys):  # jobs go to other shards while a node is silent
                 with suppress(Exception):
-                    answers.append((yield from hurried(send(ops.declare(serving=False)), COURTESY_S)))
+                    answers.append(
+                        (yield from hurried(send(ops.declare(serving=False)), COURTESY_S))
+                    )
         return answers, len(answers) == len(shards)
 
     def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Call[list[Receipt]]:
@@ -214,8 +233,9 @@ class ShardedQueue(QueueVerbs[ShardMap]):
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
     ) -> Call[list[Receipt]]:
-        """Add all jobs in parts, each part to one shard. Returns their receipts. If a part fails, the error has
-        `receipts` for all jobs in their order, with `None` for each job that may be missing from the queue.
+        """Add all jobs in parts, each part to one shard. Returns their receipts. If a part fails,
+        the error has `receipts` for all jobs in their order, with `None` for each job that may be
+        missing from the queue.
         """
         return enqueue_many(self.map, jobs, Freely(context, durable), bind)
 
@@ -230,13 +250,21 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         bind: Bind,
     ) -> Call[list[Receipt]]:
         since = (yield from Now()) if whole else None
-        return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
+        return (
+            yield from enqueue_many(
+                self.map, jobs, AsRoomIs(context, admission, limit, since), bind
+            )
+        )
 
     def leaser(self) -> ShardedLeaser:
         return ShardedLeaser(self.map, self._targets)
 
     def complete_many(
-        self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
+        self,
+        claims: Sequence[Claim],
+        fenced: bool | None,
+        results: calls.Results,
+        durable: Durability | None,
     ) -> Call[list[bool]]:
         by_shard: dict[int, list[int]] = defaultdict(list)
         for place, claim in enumerate(claims):
@@ -246,7 +274,9 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         for number, places in by_shard.items():
             mine = [claims[place] for place in places]
             try:
-                some = yield from calls.complete(self.map.at(number), mine, fenced, results, durable)
+                some = yield from calls.complete(
+                    self.map.at(number), mine, fenced, results, durable
+                )
             except NotDurable as error:
                 some = error.answers
                 late = error
@@ -258,5 +288,6 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         return verdicts
 
     def hand_over(self, claim: Claim) -> Call[list[str]]:
-        """Send the jobs in the outbox of a job's shard. A job that fails is sent by the next look."""
+        """Send the jobs in the outbox of a job's shard. A job that fails is sent by the next
+        look."""
         return hand_over(self.map, [self.map.at(claim.job.shard)], self._targets, pages=1)

@@ -16,12 +16,14 @@ from headrace._core.verbs.asking import M
 from headrace._model.event import Event
 from headrace._protocol.keys import job_id
 
-ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and later
+# seconds between two looks of a call that waits: at first, and later
+ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25
 
 
 @define(eq=False)
 class ResultVerbs(Generic[M]):
-    """The calls that wait for results and ends of jobs. `ShardedResults` replaces the few of several shards."""
+    """The calls that wait for results and ends of jobs. `ShardedResults` replaces the few of
+    several shards."""
 
     map: M
     notified: ClassVar[bool] = True
@@ -32,7 +34,8 @@ class ResultVerbs(Generic[M]):
         return results.end_of(self.map.ops, job_id(id), timeout, own=own)
 
     def of(self, ids: Sequence[str], timeout: float) -> Call[dict[str, bytes]]:
-        """Fetch kept results. Wait up to *timeout* seconds for missing results that may still come."""
+        """Fetch kept results. Wait up to *timeout* seconds for missing results that may still
+        come."""
         return results.results(self.map.ops, ids, timeout)
 
     def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Call[dict[str, End]]:
@@ -74,7 +77,11 @@ class ShardedResults(ResultVerbs[ShardMap]):
             ends = yield from self._ends(left, own=False)
             found |= {one: end.result for one, end in ends.items() if end.result is not None}
             unended.update(one for one in left if one not in ends)
-            left = [one for one in left if one not in ends or (ends[one] is UNKNOWN and one not in unended)]
+            left = [
+                one
+                for one in left
+                if one not in ends or (ends[one] is UNKNOWN and one not in unended)
+            ]
             rest = start + timeout - (yield from Now())
             if not left or rest <= 0:
                 return found
@@ -94,7 +101,9 @@ class ShardedResults(ResultVerbs[ShardMap]):
                 for ops in tiers[tier] if tier < len(tiers) and ends.get(one) is UNKNOWN else ():
                     by_shard[ops.number].append(one)
             for number, some in by_shard.items():
-                looked = yield from results.read_ends(self.map.at(number), [asked[one][0] for one in some], own=own)
+                looked = yield from results.read_ends(
+                    self.map.at(number), [asked[one][0] for one in some], own=own
+                )
                 for one in some:
                     end = looked.get(asked[one][0])
                     if end is None:

@@ -27,11 +27,16 @@ class ScheduleVerbs(Generic[M]):
 
     def add(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Call[bool]:
         """Make a job recur, in the shard of the schedule's name."""
-        schedule_ops.schedule(self.map.of(job_id(name)), name, timing, missed, job)  # checks all arguments
+        # checks all arguments
+        schedule_ops.schedule(self.map.of(job_id(name)), name, timing, missed, job)
         yield from self.map.look()
         ops = self.map.of(name)
         known = yield from self._gather(ops, name)
-        return (yield from schedules.schedule(ops, schedule_ops.schedule(ops, name, timing, missed, job))) and not known
+        return (
+            yield from schedules.schedule(
+                ops, schedule_ops.schedule(ops, name, timing, missed, job)
+            )
+        ) and not known
 
     def _gather(self, ops: Ops, name: str) -> Call[bool]:  # noqa: ARG002 - there is no other shard
         """Move a schedule to its shard. Return true if an older shard had it."""
@@ -54,8 +59,11 @@ class ScheduleVerbs(Generic[M]):
         return first(self.map, name, schedule_ops.schedule_of)
 
     def pause(self, name: str, pause: bool) -> Call[bool]:
-        """Pause or resume a schedule. Return false if there is none, or it was in that state already."""
-        return each(self.map, name, name, lambda ops, name: schedule_ops.pause_schedule(ops, name, pause))
+        """Pause or resume a schedule. Return false if there is none, or it was in that state
+        already."""
+        return each(
+            self.map, name, name, lambda ops, name: schedule_ops.pause_schedule(ops, name, pause)
+        )
 
     def run(self, name: str) -> Call[str | None]:
         """Enqueue the job of a schedule now. Returns its id, or `None` without such a schedule."""

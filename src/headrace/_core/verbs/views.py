@@ -27,7 +27,8 @@ from headrace._protocol.transfer_ops import handing
 
 @define(eq=False)
 class Pages:
-    """The pages of a listing of all shards, merged by the jobs' times. The jobs of each shard keep their order."""
+    """The pages of a listing of all shards, merged by the jobs' times. The jobs of each shard keep
+    their order."""
 
     map: OneShard | ShardMap
     state: str
@@ -35,11 +36,13 @@ class Pages:
     value: object = None
     _wanted: Sequence[Arg] = field(default=(), init=False)
     _shards: Sequence[Ops] = field(default=(), init=False)
-    _cursors: dict[int, str] = field(factory=dict[int, str], init=False)  # cursors of the shards with more pages
+    # cursors of the shards with more pages
+    _cursors: dict[int, str] = field(factory=dict[int, str], init=False)
     _read: list[deque[JobState[Any]]] = field(factory=list[deque[JobState[Any]]], init=False)
 
     def more(self) -> Call[list[JobState[Any]] | None]:
-        """Return the next page, which may be empty, or `None` at the end. Reads a page of each shard without one."""
+        """Return the next page, which may be empty, or `None` at the end. Reads a page of each
+        shard without one."""
         if not self._shards:
             yield from self.map.look()
             self._shards = self.map.ordered()
@@ -48,7 +51,9 @@ class Pages:
             self._read = [deque() for _ in self._shards]
         unread = [at for at in self._cursors if not self._read[at]]
         pages = [
-            view_ops.listing(self._shards[at], self.state, self._cursors[at], self.limit, wanted=self._wanted)
+            view_ops.listing(
+                self._shards[at], self.state, self._cursors[at], self.limit, wanted=self._wanted
+            )
             for at in unread
         ]
         for at, page in zip(unread, (yield from send_all(pages)) if pages else (), strict=True):
@@ -66,20 +71,24 @@ class Pages:
 
     def _merged(self) -> list[JobState[Any]]:
         merged: list[JobState[Any]] = []
-        while all(self._read[at] for at in self._cursors) and (ahead := list(filter(None, self._read))):
+        while all(self._read[at] for at in self._cursors) and (
+            ahead := list(filter(None, self._read))
+        ):
             merged.append(min(ahead, key=lambda some: _rank(some[0])).popleft())
         return merged
 
 
 def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
-    """Return the sort key for jobs of several shards. Parked jobs come first, then the level decides, then the time."""
+    """Return the sort key for jobs of several shards. Parked jobs come first, then the level
+    decides, then the time."""
     time = next((at for at in (one.due, one.since, one.enqueued_at) if at is not None), 0.0)
     return one.state != "parked", one.job.priority if one.state == "waiting" else 0, time
 
 
 @define(eq=False)
 class ViewVerbs(Generic[M]):
-    """The verbs that read a queue, and change nothing. `ShardedViews` replaces the few of several shards."""
+    """The verbs that read a queue, and change nothing. `ShardedViews` replaces the few of several
+    shards."""
 
     map: M
 
@@ -87,7 +96,8 @@ class ViewVerbs(Generic[M]):
         return send(view_ops.counts(self.map.ops))
 
     def by_shard(self) -> Call[list[tuple[ShardRow, Keys, Counts]]]:
-        """List the shards, each with its keys and its counts. There are none if the queue has no table."""
+        """List the shards, each with its keys and its counts. There are none if the queue has no
+        table."""
         yield from ()
         return []
 
@@ -96,7 +106,10 @@ class ViewVerbs(Generic[M]):
 
     def paused_values(self) -> Call[list[Value]]:
         found = yield from every(self.map, fair_ops.paused)
-        return sorted({value for some in found for value in some}, key=lambda value: [part or "" for part in value])
+        return sorted(
+            {value for some in found for value in some},
+            key=lambda value: [part or "" for part in value],
+        )
 
     def levels(self) -> Call[int]:
         return max((yield from every(self.map, view_ops.levels)))
@@ -121,7 +134,8 @@ class ViewVerbs(Generic[M]):
         return None
 
     def position(self, id: str, key: str | None) -> Call[int | None]:
-        """Count the jobs in front of one, in its shard. Raises `ConfigurationError` if the shard is not known."""
+        """Count the jobs in front of one, in its shard. Raises `ConfigurationError` if the shard is
+        not known."""
         self.map.line(id, key)  # checks both
         yield from self.map.look()
         name, shards = self.map.line(id, key)
@@ -139,7 +153,8 @@ class ShardedViews(ViewVerbs[ShardMap]):
     """As `ViewVerbs`, for several shards."""
 
     def counts(self) -> Call[Counts]:
-        """Count the jobs in each state. The counts are sums over all shards, each at an instant of its own."""
+        """Count the jobs in each state. The counts are sums over all shards, each at an instant of
+        its own."""
         shards, counts = yield from self._counts()
         return summed([shards.table.gone(self.map.ops.keys.queue), *counts])
 
@@ -147,9 +162,14 @@ class ShardedViews(ViewVerbs[ShardMap]):
         """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
         yield from self.map.look()
         now = self.map.now
-        ops: list[Op[Any]] = [make(one) for one in now.by_number.values() for make in (view_ops.counts, handing)]
+        ops: list[Op[Any]] = [
+            make(one) for one in now.by_number.values() for make in (view_ops.counts, handing)
+        ]
         found = yield from send_all(ops)
-        return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
+        return now, [
+            evolve(counts, handing=away)
+            for counts, away in zip(found[::2], found[1::2], strict=True)
+        ]
 
     def by_shard(self) -> Call[list[tuple[ShardRow, Keys, Counts]]]:
         shards, counts = yield from self._counts()

@@ -1,8 +1,8 @@
 """The facts about queues and their server that need attention. This module is pure.
 
-The oldest job that is next has waited over its usual if two things hold. It has waited for more than a minute, and for
-more than three times the median of the queue's trends in the last twelve hours. Where there are fewer than ten such
-records, it may wait for five minutes.
+The oldest job that is next has waited over its usual if two things hold. It has waited for more
+than a minute, and for more than three times the median of the queue's trends in the last twelve
+hours. Where there are fewer than ten such records, it may wait for five minutes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ NO_SIGNS = Signs()
 
 @frozen
 class Look:
-    """A closer look at a queue. It has its signs of trouble, and the usual wait of its oldest job in seconds
-    (`usual`).
+    """A closer look at a queue. It has its signs of trouble, and the usual wait of its oldest job
+    in seconds (`usual`).
     """
 
     signs: Signs = NO_SIGNS
@@ -53,10 +53,13 @@ def usual_lag(points: Sequence[TrendPoint]) -> float | None:
 
 
 def admits(declared: str, buckets: Sequence[int], share: float = 1.0) -> bool:
-    """Tell whether the rate limits of the whole queue admit a job. *declared* has the limits in the words of their
-    declaration. *buckets* has the ms until the bucket of each is full, in a shard with this *share* of all keys.
+    """Tell whether the rate limits of the whole queue admit a job. *declared* has the limits in the
+    words of their declaration. *buckets* has the ms until the bucket of each is full, in a shard
+    with this *share* of all keys.
     """
-    for (limit, per, key, burst, per_shard), full in zip(declared_rates(declared), buckets, strict=False):
+    for (limit, per, key, burst, per_shard), full in zip(
+        declared_rates(declared), buckets, strict=False
+    ):
         step = 1000 * per / limit
         tokens = limit if burst is None else burst
         if per_shard:
@@ -80,11 +83,14 @@ def attention(
     *,
     now: float = 0.0,
 ) -> tuple[Attention, ...]:
-    """List the facts that need attention, the worst first. *refused* has the commands that the full server refused of
-    late. *now* is the time of the server's clock.
+    """List the facts that need attention, the worst first. *refused* has the commands that the full
+    server refused of late. *now* is the time of the server's clock.
     """
     found = [*_of_server(server, refused)]
-    found += [Attention("unreadable", name, f"can't be read: {why}", bad=True) for name, why in broken.items()]
+    found += [
+        Attention("unreadable", name, f"can't be read: {why}", bad=True)
+        for name, why in broken.items()
+    ]
     found += [one for queue in queues for one in _of_queue(queue, looks.get(queue.name, NONE), now)]
     return tuple(sorted(found, key=lambda one: not one.bad))
 
@@ -93,7 +99,9 @@ def _of_server(server: ServerFacts | None, refused: int) -> Iterator[Attention]:
     if server is None:
         return
     if refused > 0:
-        yield Attention("server", "", f"out of memory: it has refused {refused:,} commands of late", bad=True)
+        yield Attention(
+            "server", "", f"out of memory: it has refused {refused:,} commands of late", bad=True
+        )
     elif server.full >= FULL:
         yield Attention("server", "", f"{server.full:.0%} of its memory is used", bad=True)
 
@@ -104,7 +112,9 @@ def _of_queue(queue: QueueView, look: Look, now: float) -> Iterator[Attention]:
     signs = look.signs
     waiting = counts.waiting + counts.parked
     if queue.imbalance:
-        yield Attention("unbalanced", name, f"the counts do not add up: {queue.imbalance}", bad=True)
+        yield Attention(
+            "unbalanced", name, f"the counts do not add up: {queue.imbalance}", bad=True
+        )
     if waiting and not queue.alive and not queue.paused:
         yield Attention("no worker", name, f"{_jobs(waiting)}, and no worker is alive", bad=True)
     if letters := min(signs.letters, counts.dead):  # some may have gone since
@@ -115,11 +125,23 @@ def _of_queue(queue: QueueView, look: Look, now: float) -> Iterator[Attention]:
         kinds = ", ".join(one_line(kind, 60) or "jobs without a kind" for kind in signs.kinds)
         yield Attention("unknown kind", name, f"no worker has a handler for {kinds}", bad=True)
     elif unhandled := min(signs.unhandled, counts.dead):
-        yield Attention("unknown kind", name, f"{_jobs(unhandled, 'died')}: no worker had a handler", bad=True)
+        yield Attention(
+            "unknown kind", name, f"{_jobs(unhandled, 'died')}: no worker had a handler", bad=True
+        )
     if queue.outbox is not None and queue.outbox.dead:
-        yield Attention("outbox", name, f"the relay of its outbox is dead, {queue.outbox.rows:,} rows wait", bad=True)
+        yield Attention(
+            "outbox",
+            name,
+            f"the relay of its outbox is dead, {queue.outbox.rows:,} rows wait",
+            bad=True,
+        )
     if queue.outbox is not None and queue.outbox.refused:
-        yield Attention("outbox", name, f"{_rows(queue.outbox.refused)} of its outbox can't be relayed", bad=True)
+        yield Attention(
+            "outbox",
+            name,
+            f"{_rows(queue.outbox.refused)} of its outbox can't be relayed",
+            bad=True,
+        )
     if queue.paused:
         yield Attention("paused", name, "paused" + (f", {_jobs(waiting)}" if waiting else ""))
     if waiting and not queue.paused and queue.lag > lag_allowed(look.usual):
@@ -133,14 +155,16 @@ def _of_queue(queue: QueueView, look: Look, now: float) -> Iterator[Attention]:
 def _held_back(name: str, counts: Counts, look: Look) -> Iterator[Attention]:
     waiting = counts.waiting + counts.parked
     if held := min(look.signs.held, counts.delayed):
-        yield Attention("rate", name, f"a rate limit holds back {held:,} {'job' if held == 1 else 'jobs'}")
+        yield Attention(
+            "rate", name, f"a rate limit holds back {held:,} {'job' if held == 1 else 'jobs'}"
+        )
     elif waiting and not look.admits:
         yield Attention("rate", name, f"a rate limit holds back the jobs, {_jobs(waiting)}")
 
 
 def other_terms(queue: QueueView, now: float) -> str:
-    """Name the live workers that declare other terms than the queue has, and since when they do. Returns '' for no
-    worker.
+    """Name the live workers that declare other terms than the queue has, and since when they do.
+    Returns '' for no worker.
     """
     found: dict[str, OtherTerms] = {}
     for worker in queue.workers:
@@ -162,4 +186,6 @@ def _rows(number: int) -> str:
 
 
 def _jobs(number: int, verb: str = "") -> str:
-    return f"{number:,} job{'' if number == 1 else 's'} {verb or ('waits' if number == 1 else 'wait')}"
+    return (
+        f"{number:,} job{'' if number == 1 else 's'} {verb or ('waits' if number == 1 else 'wait')}"
+    )

@@ -1,4 +1,5 @@
-"""The queues of a namespace, as a scan of all keys finds them, and the operations of their shards."""
+"""The queues of a namespace, as a scan of all keys finds them, and the operations of their
+shards."""
 
 from __future__ import annotations
 
@@ -28,8 +29,10 @@ class Catalogue:
 
     namespace: str
     whole: bool = field(default=False, init=False)
-    _names: set[tuple[str, bool]] = field(factory=set[tuple[str, bool]], init=False)  # and whether it is sharded
-    _found: set[tuple[str, bool]] = field(factory=set[tuple[str, bool]], init=False)  # in the pass that is under way
+    # and whether it is sharded
+    _names: set[tuple[str, bool]] = field(factory=set[tuple[str, bool]], init=False)
+    # in the pass that is under way
+    _found: set[tuple[str, bool]] = field(factory=set[tuple[str, bool]], init=False)
     _cursor: int = field(default=0, init=False)
     _since: float | None = field(default=None, init=False)  # the end of the last pass
 
@@ -67,18 +70,23 @@ class OpsFactory:
 
     catalogue: Catalogue
     codecs: Mapping[str, Codec[Any]]
-    abouts: dict[str, About] = field(factory=dict[str, About], init=False)  # the last answers, by the prefix of keys
-    past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)  # by queue, the totals of gone shards
+    # the last answers, by the prefix of keys
+    abouts: dict[str, About] = field(factory=dict[str, About], init=False)
+    # by queue, the totals of gone shards
+    past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)
 
     def whole(self, name: str) -> Ops:
-        """Make the operations of a queue without shards. Raises `ConfigurationError` for an invalid name."""
+        """Make the operations of a queue without shards. Raises `ConfigurationError` for an invalid
+        name."""
         return self._make(Keys.of(name, self.catalogue.namespace))
 
     def _make(self, keys: Keys, levels: int = 0) -> Ops:
         known = self.abouts.get(keys.prefix)
         settings = QueueSettings(priorities=levels or (known.levels if known else 1))
         codec = self.codecs.get(keys.queue, chosen(None))
-        return (Ops if keys.shard is None else ShardOps)(keys, settings, codec, self.catalogue.namespace)
+        return (Ops if keys.shard is None else ShardOps)(
+            keys, settings, codec, self.catalogue.namespace
+        )
 
     def of(self, names: Sequence[str], levels: int = 0) -> Call[dict[str, list[Ops]]]:
         """Make the operations of the shards of these queues, by queue.
@@ -86,13 +94,20 @@ class OpsFactory:
         One script a queue reads the table of shards, unless the queue is known to have none.
         """
         keys = {name: Keys.of(name, self.catalogue.namespace) for name in names}
-        asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
-        tables = (yield from send_all([table(keys[name], note=False) for name in asked])) if asked else []
+        asked = [
+            name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)
+        ]
+        tables = (
+            (yield from send_all([table(keys[name], note=False) for name in asked]))
+            if asked
+            else []
+        )
         found = {name: Table.parse("", rows) for name, rows in zip(asked, tables, strict=True)}
         shards = {name: one.shards for name, one in found.items() if one is not None}
         self.past |= {name: one.gone(name) for name, one in found.items() if one is not None}
         return {
-            name: [self._make(one, levels) for one in self._keys(keys[name], shards.get(name, ()))] for name in names
+            name: [self._make(one, levels) for one in self._keys(keys[name], shards.get(name, ()))]
+            for name in names
         }
 
     def _keys(self, keys: Keys, shards: Iterable[ShardRow]) -> list[Keys]:
@@ -114,7 +129,9 @@ class OpsFactory:
     def keep(self, names: Iterable[str]) -> None:
         """Forget the replies of other queues."""
         known = set(names)
-        self.abouts = {prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known}
+        self.abouts = {
+            prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known
+        }
         self.past = {name: one for name, one in self.past.items() if name in known}
 
 

@@ -1,4 +1,5 @@
-"""The choice of jobs in a list, by kind, header, texts and time, among the texts that may be shown."""
+"""The choice of jobs in a list, by kind, header, texts and time, among the texts that may be
+shown."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ class Choice:
         if self.order not in ORDERS:
             raise ValueError(f"order {self.order!r:.100}: give one of {', '.join(ORDERS)}")
         if self.newest and state not in DATED:
-            raise ValueError(f"order 'newest' is for jobs that are dead or have ended, not for the state {state!r}")
+            raise ValueError(
+                f"order 'newest' is for jobs that are dead or have ended, not for the state {state!r}"
+            )
         _header(self.header)
 
     @property
@@ -112,13 +115,19 @@ class Choice:
         if self.since is None and self.until is None:
             return True
         at = one.since if one.state in ENDS else one.enqueued_at
-        return at is not None and (self.since or 0.0) <= at and (self.until is None or at <= self.until)
+        return (
+            at is not None
+            and (self.since or 0.0) <= at
+            and (self.until is None or at <= self.until)
+        )
 
     def _has_header(self, job: Job[Any], showing: Redaction) -> bool:
         name, value = _header(self.header) or ("", "")
         if not name:
             return True
-        return name in job.headers and showing.text(f"header {name}", job.headers[name], job) == value
+        return (
+            name in job.headers and showing.text(f"header {name}", job.headers[name], job) == value
+        )
 
     def _has_texts(self, one: JobState[Any], showing: Redaction) -> bool:
         if self.reason:

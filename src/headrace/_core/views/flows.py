@@ -27,8 +27,8 @@ RUN_STATES = ("running", "blocked", "completed", "failed", "cancelled")
 
 
 def ranks(edges: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the column of each stage, which is behind all stages that lead to it. Edges that close a circle do not
-    count.
+    """Return the column of each stage, which is behind all stages that lead to it. Edges that close
+    a circle do not count.
     """
     order = list[str]()
     open_now = set[str]()
@@ -45,7 +45,8 @@ def ranks(edges: Mapping[str, Sequence[str]]) -> dict[str, int]:
         order.append(name)
 
     targets = {other for some in edges.values() for other in some}
-    for name in sorted(edges, key=lambda name: name in targets):  # in the given order, the first stages first
+    # in the given order, the first stages first
+    for name in sorted(edges, key=lambda name: name in targets):
         if name not in order:
             visit(name)
     found = dict.fromkeys(edges, 0)
@@ -56,12 +57,18 @@ def ranks(edges: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return found
 
 
-def flow_of(name: str, queues: Sequence[QueueView], declared: Mapping[str, Mapping[str, str]]) -> FlowView:
+def flow_of(
+    name: str, queues: Sequence[QueueView], declared: Mapping[str, Mapping[str, str]]
+) -> FlowView:
     """Make the view of a flow from the queues of its stages, and their declarations."""
     stages: list[StageView] = []
     names = {queue.name.partition("/")[2] for queue in queues}
     for queue in queues:
-        leads = [word for word in declared[queue.name].get(LEADS, "").split(" ") if word.lstrip("+") in names]
+        leads = [
+            word
+            for word in declared[queue.name].get(LEADS, "").split(" ")
+            if word.lstrip("+") in names
+        ]
         following = tuple(word for word in leads if word[:1] != "+")
         children = tuple(word[1:] for word in leads if word[:1] == "+")
         stages.append(StageView(queue.name.partition("/")[2], queue, following, children))
@@ -74,8 +81,8 @@ class FlowViews(OverviewViews):
     """Views of flows and their runs."""
 
     def flows(self) -> Call[tuple[FlowView, ...]]:
-        """Read the flows and other groups of queues. Each has its stages, as far as they had jobs, with their
-        counts.
+        """Read the flows and other groups of queues. Each has its stages, as far as they had jobs,
+        with their counts.
         """
 
         def build() -> Call[tuple[FlowView, ...]]:
@@ -83,8 +90,12 @@ class FlowViews(OverviewViews):
             for queue in (yield from self.overview()).queues:
                 if "/" in queue.name:
                     groups.setdefault(queue.name.partition("/")[0], []).append(queue)
-            declared = yield from self._declared([queue for some in groups.values() for queue in some])
-            return tuple(flow_of(name, some[:STAGES_AT_MOST], declared) for name, some in groups.items())
+            declared = yield from self._declared(
+                [queue for some in groups.values() for queue in some]
+            )
+            return tuple(
+                flow_of(name, some[:STAGES_AT_MOST], declared) for name, some in groups.items()
+            )
 
         return (yield from self.kept(("flows",), build))
 
@@ -98,9 +109,11 @@ class FlowViews(OverviewViews):
         names = yield from self._catalogue.refresh()
         return [name.partition("/")[2] for name in names if name.startswith(f"{flow}/")]
 
-    def runs(self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = "") -> Call[RunsPage]:
-        """Read some runs of a flow, as a scan of the server finds them. They are in this state and stage, and their ids
-        begin with *prefix*.
+    def runs(
+        self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = ""
+    ) -> Call[RunsPage]:
+        """Read some runs of a flow, as a scan of the server finds them. They are in this state and
+        stage, and their ids begin with *prefix*.
         """
         self._flow(flow, [])  # refused before anything is sent
         if not cursor.isdigit() and cursor:
@@ -120,12 +133,18 @@ class FlowViews(OverviewViews):
                 names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
                 states = (yield from flow_shards.read_at(known, names)) if names else {}
                 every = [run for some in states.values() for run in some.values()]
-                runs |= {run.id: run for run in every if state in ("", run.state) and stage in ("", run.stage)}
+                runs |= {
+                    run.id: run
+                    for run in every
+                    if state in ("", run.state) and stage in ("", run.stage)
+                }
                 looked += len(found)
                 if at == 0 or len(runs) >= OPS_PER_TRIP or looked >= JOBS_PER_SCRIPT:
                     break
             about = yield from send(view_ops.about(self._ops_factory.whole(flow)))
-            return RunsPage(about.now, flow, tuple(stages), tuple(runs.values()), str(at) if at else "")
+            return RunsPage(
+                about.now, flow, tuple(stages), tuple(runs.values()), str(at) if at else ""
+            )
 
         return (yield from self.kept(("runs", flow, cursor, state, stage, prefix), build))
 
@@ -159,8 +178,15 @@ class FlowViews(OverviewViews):
         if found.state == "running" and found.stage in flow.stages:
             asked[id] = found.stage
         ops: list[Op[Any]] = [view_ops.about(self._ops_factory.whole(flow.name))]
-        ops += [view_ops.seek_delivery(flow.stages[stage].ops, name, "") for name, stage in asked.items()]
+        ops += [
+            view_ops.seek_delivery(flow.stages[stage].ops, name, "")
+            for name, stage in asked.items()
+        ]
         about, *answers = yield from send_all(ops)
-        jobs = {name: answer[0].state for name, answer in zip(asked, answers, strict=True) if answer[0] is not None}
+        jobs = {
+            name: answer[0].state
+            for name, answer in zip(asked, answers, strict=True)
+            if answer[0] is not None
+        }
         parts = tuple(evolve(child, job=jobs.get(child.id, "")) for child in found.parts)
         return evolve(found, parts=parts, job=jobs.get(id, ""), now=about.now, whole=begun is None)

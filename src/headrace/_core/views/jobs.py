@@ -12,7 +12,14 @@ from headrace._core.effects import Call, send, send_all
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import place
 from headrace._core.views.choice import EVERYTHING, Choice
-from headrace._core.views.reader import LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, STATES, Reader, asked
+from headrace._core.views.reader import (
+    LOOKED_AT_MOST,
+    READ_AT_MOST_BYTES,
+    SEARCH_KEPT,
+    STATES,
+    Reader,
+    asked,
+)
 from headrace._core.views.redaction import duration_of, editable, wait_of
 from headrace._model.state import JobState
 from headrace._model.views.jobs import ENDED, JobsPage, JobView, KindsPage, KindView
@@ -30,12 +37,15 @@ ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds a
 class JobViews(Reader):
     """Views of jobs. They are lists by state, one job, and the search by id."""
 
-    def jobs(self, name: str, state: str, cursor: str, limit: int, choice: Choice = EVERYTHING) -> Call[JobsPage]:
+    def jobs(
+        self, name: str, state: str, cursor: str, limit: int, choice: Choice = EVERYTHING
+    ) -> Call[JobsPage]:
         """Read a page of the jobs in one state."""
         if state not in STATES and state != "ended":
             raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}, ended")
         choice.check(state)
-        view_ops.listing(self._ops_factory.whole(name), state, cursor, limit)  # refused before anything is sent
+        # refused before anything is sent
+        view_ops.listing(self._ops_factory.whole(name), state, cursor, limit)
         if limit > LISTED_PER_SCRIPT:
             raise ValueError(f"limit {limit}: give at most {LISTED_PER_SCRIPT}")
 
@@ -57,11 +67,19 @@ class JobViews(Reader):
                 states = states + found
                 looked = looked + read[0]
                 size = size + read[1]
-                reads += bool(read[0] or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
+                # a page ends after the parked jobs, after each level, and at 1 MiB
+                reads += bool(read[0] or inner)
                 at += not inner
             in_parts = f"{at}:{inner}" if at < len(parts) else ""
             more = inner if len(parts) == 1 else in_parts
-            return JobsPage(now, name, state, tuple(self.showing.job(one, now=now) for one in states), more, looked)
+            return JobsPage(
+                now,
+                name,
+                state,
+                tuple(self.showing.job(one, now=now) for one in states),
+                more,
+                looked,
+            )
 
         fresh = self.fresh * SEARCH_KEPT if choice.narrow else self.fresh
         return (yield from self.kept(("jobs", name, state, cursor, limit, choice), build, fresh))
@@ -69,12 +87,14 @@ class JobViews(Reader):
     def _page(
         self, ops: Ops, state: str, cursor: str, room: int, choice: Choice
     ) -> Call[tuple[list[JobState[Any]], tuple[int, int], str, float]]:
-        """Read some jobs of a shard. Return the jobs that are meant, at most *room*, the numbers of jobs and bytes that
-        were read, the next cursor, and the server's time.
+        """Read some jobs of a shard. Return the jobs that are meant, at most *room*, the numbers of
+        jobs and bytes that were read, the next cursor, and the server's time.
         """
         most = LISTED_PER_SCRIPT if choice.narrow else room
         while True:
-            some, more, now, size = yield from send(view_ops.weighed(ops, state, cursor, most, newest=choice.newest))
+            some, more, now, size = yield from send(
+                view_ops.weighed(ops, state, cursor, most, newest=choice.newest)
+            )
             found = [one for one in some if choice.fits(one, self.showing)]
             if len(found) <= room:
                 over = bool(some) and choice.is_over(state, some[-1])
@@ -96,7 +116,9 @@ class JobViews(Reader):
                 size = 0
                 while left > 0 and size < READ_AT_MOST_BYTES // len(parts):
                     some, cursor, now, read = yield from send(
-                        view_ops.weighed(ops, "ended", cursor, min(left, LISTED_PER_SCRIPT), newest=True)
+                        view_ops.weighed(
+                            ops, "ended", cursor, min(left, LISTED_PER_SCRIPT), newest=True
+                        )
                     )
                     states = states + some
                     left = left - len(some)
@@ -107,7 +129,9 @@ class JobViews(Reader):
             groups: dict[str | None, list[JobState[Any]]] = {}
             for one in ended:
                 groups.setdefault(self.showing.kind(one.job), []).append(one)
-            shown = sorted(starmap(_kind, groups.items()), key=lambda one: (-one.number, one.kind or ""))
+            shown = sorted(
+                starmap(_kind, groups.items()), key=lambda one: (-one.number, one.kind or "")
+            )
             since = min((one.since for one in ended if one.since is not None), default=None)
             return KindsPage(now, name, kept, tuple(shown), len(ended), since)
 
@@ -145,15 +169,22 @@ class JobViews(Reader):
         until = position = None
         if state.state == "leased" and state.entry:
             holding = yield from send(view_ops.lease_of(ops, state.entry))
-            until = holding.until if holding is not None and holding.worker == state.worker else None
+            until = (
+                holding.until if holding is not None and holding.worker == state.worker else None
+            )
         if state.state in ("waiting", "parked"):
             position = yield from calls.position(ops, id)
         state = self._with_results(ops.bound, state)
-        view = self.showing.job(state, token=token or None, until=until, position=position, whole=True, now=now)
-        return evolve(view, shard=shard, payload=editable(ops.codec, view.payload, state.job.payload))
+        view = self.showing.job(
+            state, token=token or None, until=until, position=position, whole=True, now=now
+        )
+        return evolve(
+            view, shard=shard, payload=editable(ops.codec, view.payload, state.job.payload)
+        )
 
     def find(self, id: str, names: Sequence[str]) -> Call[list[str]]:
-        """Find the queues among *names* that have a job of this id. Reads the newest 1,000 dead letters, or 1 MiB."""
+        """Find the queues among *names* that have a job of this id. Reads the newest 1,000 dead
+        letters, or 1 MiB."""
         job_id(id)
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
@@ -165,9 +196,17 @@ class JobViews(Reader):
                 parts = yield from self._ops_factory.levelled(some)
                 places = {name: asked(parts[name], id) for name in some}
                 states = iter(
-                    (yield from send_all([view_ops.find(ops, its) for name in some for ops, its in places[name]]))
+                    (
+                        yield from send_all(
+                            [view_ops.find(ops, its) for name in some for ops, its in places[name]]
+                        )
+                    )
                 )
-                found += (name for name in some if [None for _ in places[name] if next(states) is not None])
+                found += (
+                    name
+                    for name in some
+                    if [None for _ in places[name] if next(states) is not None]
+                )
             return found
 
         return (yield from self.kept(("find", id, *names), build))
@@ -180,7 +219,8 @@ def _kind(kind: str | None, ended: Sequence[JobState[Any]]) -> KindView:
 
 
 def _both(some: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return the 50th and the 95th percentile of the known values. It is `None` if there is none."""
+    """Return the 50th and the 95th percentile of the known values. It is `None` if there is
+    none."""
     known = sorted(one for one in some if one is not None)
     at = [min(len(known) - 1, int(len(known) * part)) for part in (0.5, 0.95)]
     return (known[at[0]], known[at[1]]) if known else None

@@ -8,7 +8,13 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import Call, Now, send_all
-from headrace._core.views.reader import JOBS_SHOWN, LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, Reader
+from headrace._core.views.reader import (
+    JOBS_SHOWN,
+    LOOKED_AT_MOST,
+    READ_AT_MOST_BYTES,
+    SEARCH_KEPT,
+    Reader,
+)
 from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.letters import DeadGroup, DeadPage, common_reason, reason_key
 from headrace._model.settings import KIND
@@ -26,9 +32,9 @@ Groups = dict[str, list[JobState[Any]]]
 
 @define(eq=False)
 class Pile:
-    """The newest dead letters of a shard, read at the moment `at`. `cursor` is where to read on. It is '' if these are
-    all, and `None` if nothing was read. `counted` has the moment of the last count of its queue, with the dead and the
-    trimmed letters.
+    """The newest dead letters of a shard, read at the moment `at`. `cursor` is where to read on. It
+    is '' if these are all, and `None` if nothing was read. `counted` has the moment of the last
+    count of its queue, with the dead and the trimmed letters.
     """
 
     ops: Ops
@@ -56,7 +62,8 @@ class LetterViews(Reader):
         return self.deaths([name], queue=name)
 
     def deaths(self, names: Sequence[str], key: str = "", queue: str = "") -> Call[DeadPage]:
-        """Group the dead letters of some queues. With *key*, return only that group, with its letters."""
+        """Group the dead letters of some queues. With *key*, return only that group, with its
+        letters."""
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
 
@@ -76,24 +83,32 @@ class LetterViews(Reader):
         return (yield from self.kept(("dead", queue, *names, key), build, fresh))
 
     def dead_ids(self, name: str, key: str) -> Call[list[str]]:
-        """Read the ids of the dead letters of one group, the oldest first, as far as `dead` looks."""
+        """Read the ids of the dead letters of one group, the oldest first, as far as `dead`
+        looks."""
         piles, _ = yield from self._piles_of([name])
         return [state.job.id for state in reversed(_by_key(piles).get(key, ()))]
 
     def _piles_of(self, names: Sequence[str]) -> Call[tuple[list[Pile], float]]:
-        """Read the newest dead letters of some queues. Return them by shard, and the server's time. If there are many
-        queues, it reads only some. Their number of letters has changed since the last time, or their last reading is
-        the oldest.
+        """Read the newest dead letters of some queues. Return them by shard, and the server's time.
+        If there are many queues, it reads only some. Their number of letters has changed since the
+        last time, or their last reading is the oldest.
         """
-        # Dead letters are in no level: with the keys of all, nobody has to ask for the number of levels.
+        # Dead letters are in no level: with the keys of all, nobody has to ask for the number of
+        # levels.
         shards = yield from self._ops_factory.of(names, LEVELS_AT_MOST)
         parts = [ops for name in names for ops in shards[name]]
         at = yield from Now()
         piles = {ops.keys.prefix: Pile(ops, at, self._dead.get(ops.keys.queue)) for ops in parts}
         kept: dict[str, Pile] = {}
         if len(names) > QUEUES_A_TRIP:
-            kept = {prefix: pile for prefix, pile in self._piles.items() if self._unchanged(pile, piles.get(prefix))}
-            for prefix in sorted(kept, key=lambda prefix: kept[prefix].at)[: -(-len(parts) // ROUNDS)]:
+            kept = {
+                prefix: pile
+                for prefix, pile in self._piles.items()
+                if self._unchanged(pile, piles.get(prefix))
+            }
+            for prefix in sorted(kept, key=lambda prefix: kept[prefix].at)[
+                : -(-len(parts) // ROUNDS)
+            ]:
                 del kept[prefix]
         due = [pile for prefix, pile in piles.items() if prefix not in kept]
         now = yield from _fill(due, list(kept.values()))
@@ -103,7 +118,8 @@ class LetterViews(Reader):
         return list(piles.values()), now
 
     def _unchanged(self, pile: Pile, new: Pile | None) -> bool:
-        """Tell whether the letters of *pile* are as they were read, by the number that was counted since."""
+        """Tell whether the letters of *pile* are as they were read, by the number that was counted
+        since."""
         if new is None or pile.counted is None or new.counted is None:
             return False
         (_, before) = pile.counted
@@ -135,8 +151,8 @@ class LetterViews(Reader):
 
 
 def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Call[float]:
-    """Read the newest dead letters of these shards, an equal share of each at first, as many as the *others* leave
-    room for. Return the server's time.
+    """Read the newest dead letters of these shards, an equal share of each at first, as many as the
+    *others* leave room for. Return the server's time.
     """
     number = max(1, len(piles) + len(others))
     left = LOOKED_AT_MOST - sum(len(pile.states) for pile in others)
@@ -149,8 +165,12 @@ def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Call[float]:
         share = max(1, min(LISTED_PER_SCRIPT, left // len(unread)))
         for at in range(0, len(unread), QUEUES_A_TRIP):
             some = unread[at : at + QUEUES_A_TRIP]
-            asked = [view_ops.weighed(pile.ops, "dead", pile.cursor or "", share, newest=True) for pile in some]
-            for pile, (states, cursor, now, size) in zip(some, (yield from send_all(asked)), strict=True):  # noqa: B007
+            asked = [
+                view_ops.weighed(pile.ops, "dead", pile.cursor or "", share, newest=True)
+                for pile in some
+            ]
+            answers = yield from send_all(asked)
+            for pile, (states, cursor, now, size) in zip(some, answers, strict=True):  # noqa: B007
                 pile.states += states
                 pile.cursor = cursor
                 pile.size = pile.size + size
@@ -170,8 +190,12 @@ def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Call[float]:
 
 def _by_key(piles: Sequence[Pile]) -> Groups:
     alike: dict[tuple[str, str], list[JobState[Any]]] = {}
-    for state in sorted((state for pile in piles for state in pile.states), key=lambda one: -(one.since or 0.0)):
-        alike.setdefault((common_reason(state.reason or ""), state.job.headers.get(KIND, "")), []).append(state)
+    for state in sorted(
+        (state for pile in piles for state in pile.states), key=lambda one: -(one.since or 0.0)
+    ):
+        alike.setdefault(
+            (common_reason(state.reason or ""), state.job.headers.get(KIND, "")), []
+        ).append(state)
     groups: Groups = {}
     for (_, kind), states in alike.items():
         groups[reason_key(states[0].reason or "", kind)] = states

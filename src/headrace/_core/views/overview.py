@@ -9,7 +9,16 @@ from typing import Any
 from attrs import define, evolve, field
 
 from headrace._core.effects import Call, Inform, Now, send_all
-from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
+from headrace._core.views.attention import (
+    HOUR_S,
+    LAG_MINUTES,
+    LAG_S,
+    NONE,
+    Look,
+    admits,
+    attention,
+    usual_lag,
+)
 from headrace._core.views.queues import QueueViews
 from headrace._model.terms import Tenants
 from headrace._model.views.overview import Overview, ServerFacts
@@ -30,7 +39,8 @@ LETTERS = 100  # dead letters of the last hour that are counted, for 2 µs each
 
 @define(eq=False)
 class ServerLook:
-    """The last facts of the server, and the counts of refused commands in the looks of five minutes."""
+    """The last facts of the server, and the counts of refused commands in the looks of five
+    minutes."""
 
     place: Callable[[], str]
     facts: ServerFacts | None = None
@@ -65,10 +75,14 @@ def facts_of(texts: Sequence[str], address: str) -> ServerFacts:
     for text in texts:
         said = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         number = {name: int(said.get(name, "0") or 0) for name in ("used_memory", "maxmemory")}
-        refused = int(said.get("errorstat_OOM", "count=0").removeprefix("count=").partition(",")[0] or 0)
+        refused = int(
+            said.get("errorstat_OOM", "count=0").removeprefix("count=").partition(",")[0] or 0
+        )
         valkey = said.get("valkey_version")
         name, version = ("Valkey", valkey) if valkey else ("Redis", said.get("redis_version", ""))
-        some.append(ServerFacts(name, version, address, number["used_memory"], number["maxmemory"], refused))
+        some.append(
+            ServerFacts(name, version, address, number["used_memory"], number["maxmemory"], refused)
+        )
     return evolve(max(some, key=lambda one: one.full), refused=sum(one.refused for one in some))
 
 
@@ -108,7 +122,9 @@ class OverviewViews(QueueViews):
         self._trails = {name: trail for name, trail in self._trails.items() if name in known}
         now = max((one.now for one in self._ops_factory.abouts.values()), default=0.0)
         if views and (not self._history or now - self._history[-1][0] >= 0.5):
-            self._history.append((now, {one.name: (one.counts.enqueued, one.counts.completed) for one in views}))
+            self._history.append(
+                (now, {one.name: (one.counts.enqueued, one.counts.completed) for one in views})
+            )
         elif not views or now < self._history[-1][0]:
             self._history.clear()  # the clock went back
         yield from self.server.read(self._refusals)
@@ -120,7 +136,8 @@ class OverviewViews(QueueViews):
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
 
     def throughput(self, names: Collection[str]) -> Call[Trends | None]:
-        """Sum the trends of these queues in the last two hours. Return `None` if none of them keeps trends."""
+        """Sum the trends of these queues in the last two hours. Return `None` if none of them keeps
+        trends."""
         key = frozenset(names)
         now = yield from Now()
         self._sums = {
@@ -128,8 +145,12 @@ class OverviewViews(QueueViews):
         }  # records come once a minute
         if key not in self._sums:
             queues = (yield from self.overview()).queues
-            shards = yield from self._ops_factory.of([one.name for one in queues if one.name in key and one.trends])
-            ops = [trend_ops.trends(part, "minute", 120) for parts in shards.values() for part in parts]
+            shards = yield from self._ops_factory.of(
+                [one.name for one in queues if one.name in key and one.trends]
+            )
+            ops = [
+                trend_ops.trends(part, "minute", 120) for parts in shards.values() for part in parts
+            ]
             read: list[Trends] = []
             for start in range(0, len(ops), OPS_PER_TRIP):
                 read += yield from send_all(ops[start : start + OPS_PER_TRIP])
@@ -143,10 +164,16 @@ class OverviewViews(QueueViews):
             view = yield from self.overview()
             declared = yield from self._declared(view.queues)
             found: list[Tenants] = []
-            for queue in [one for one in view.queues if "terms" in declared[one.name]][:OPS_PER_TRIP]:
+            for queue in [one for one in view.queues if "terms" in declared[one.name]][
+                :OPS_PER_TRIP
+            ]:
                 parts = yield from self._ops_factory.of([queue.name])
-                some, slots = yield from self._standing(queue.name, parts[queue.name], declared[queue.name])
-                found.append(Tenants.of(queue.name, declared[queue.name], some, queue.counts.leased, slots))
+                some, slots = yield from self._standing(
+                    queue.name, parts[queue.name], declared[queue.name]
+                )
+                found.append(
+                    Tenants.of(queue.name, declared[queue.name], some, queue.counts.leased, slots)
+                )
             return tuple(found)
 
         return (yield from self.kept(("tenants",), build))
@@ -154,10 +181,14 @@ class OverviewViews(QueueViews):
     def _declared(self, queues: Sequence[QueueView]) -> Call[dict[str, Mapping[str, str]]]:
         shards = yield from self._ops_factory.of([queue.name for queue in queues])
         abouts = {name: self._ops_factory.about(parts) for name, parts in shards.items()}
-        return {name: max(some, key=lambda about: about.declaration).declared for name, some in abouts.items()}
+        return {
+            name: max(some, key=lambda about: about.declaration).declared
+            for name, some in abouts.items()
+        }
 
     def _look_closer(self, views: Sequence[QueueView]) -> Call[None]:
-        """Look closer at the queues in which something may be wrong, each every ten seconds, and some at a time."""
+        """Look closer at the queues in which something may be wrong, each every ten seconds, and
+        some at a time."""
         now = yield from Now()
         never = (-CLOSER_S, NONE)
         there = {view.name: view for view in views if view.counts.present > view.counts.leased}
@@ -169,12 +200,16 @@ class OverviewViews(QueueViews):
         found: dict[str, list[view_ops.Signs]] = {name: [] for name in shards}
         for start in range(0, len(ops), OPS_PER_TRIP):
             some = ops[start : start + OPS_PER_TRIP]
-            for (name, _), signs in zip(some, (yield from self._signs([part for _, part in some])), strict=True):
+            for (name, _), signs in zip(
+                some, (yield from self._signs([part for _, part in some])), strict=True
+            ):
                 found[name].append(signs)
         usual = yield from self._usual_of(now, [there[name] for name in shards], shards)
         for name, several in found.items():
             declared = self._ops_factory.about(shards[name])[0].declared
-            waits = {one.number for one in there[name].shards if one.counts.waiting + one.counts.parked}
+            waits = {
+                one.number for one in there[name].shards if one.counts.waiting + one.counts.parked
+            }
             whole = all(
                 admits(declared.get("rate", ""), signs.buckets, ops.share)
                 for ops, signs in zip(shards[name], several, strict=True)
@@ -197,13 +232,20 @@ class OverviewViews(QueueViews):
     def _usual_of(
         self, now: float, views: Sequence[QueueView], shards: Mapping[str, Sequence[Ops]]
     ) -> Call[dict[str, float | None]]:
-        """Return the usual waits of these queues, as far as it matters. It is read anew every five minutes."""
+        """Return the usual waits of these queues, as far as it matters. It is read anew every five
+        minutes."""
         late = {view.name for view in views if view.lag > LAG_S}
         self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < USUAL_S}
         for name in sorted(late - self._usual.keys())[:10]:
-            parts = [ops for ops in shards[name] if self._ops_factory.about([ops])[0].declared.get("trends") == "yes"]
+            parts = [
+                ops
+                for ops in shards[name]
+                if self._ops_factory.about([ops])[0].declared.get("trends") == "yes"
+            ]
             try:
-                read = yield from send_all([trend_ops.trends(ops, "minute", LAG_MINUTES) for ops in parts])
+                read = yield from send_all(
+                    [trend_ops.trends(ops, "minute", LAG_MINUTES) for ops in parts]
+                )
             except self._refusals:
                 read = []
             self._usual[name] = (now, usual_lag(sum_trends(read).points) if read else None)

@@ -38,22 +38,28 @@ class QueueViews(Reader):
     """Views of queues, with their counts, schedules and trends."""
 
     def _queues(self, names: Sequence[str]) -> Call[list[QueueView]]:
-        """Read some queues in two round trips. The first reads the number of levels, as the scripts take the streams of
-        all.
+        """Read some queues in two round trips. The first reads the number of levels, as the scripts
+        take the streams of all.
 
-        The reports of relays, which come every 15 seconds, are read every ten, and workers with every other look.
+        The reports of relays, which come every 15 seconds, are read every ten, and workers with
+        every other look.
         """
         parts = yield from self._ops_factory.levelled(names)
         now = yield from Now()
         late = [name for name in names if now - self._outboxes.get(name, NO_OUTBOX)[0] >= OUTBOX_S]
         every = EVERY_OTHER * self.fresh
-        due = [name for name in names if name not in self._workers or now - self._workers[name][0] >= every]
+        due = [
+            name
+            for name in names
+            if name not in self._workers or now - self._workers[name][0] >= every
+        ]
         return (yield from self._read(parts, late, due))
 
     def _read(
         self, parts: Mapping[str, Sequence[Ops]], late: Sequence[str], due: Sequence[str]
     ) -> Call[list[QueueView]]:
-        """Read some queues, the outboxes of the queues *late*, and the workers of the queues *due*."""
+        """Read some queues, the outboxes of the queues *late*, and the workers of the queues
+        *due*."""
         ops: list[Op[Any]] = [outbox_ops.relayed(self._ops_factory.whole(name)) for name in late]
         ops += (view_ops.measure(one) for some in parts.values() for one in some)
         ops += (view_ops.workers(one) for name in due for one in parts[name])
@@ -66,17 +72,25 @@ class QueueViews(Reader):
             workers = (one for _ in parts[name] for one in next(replies))
             self._workers[name] = (now, tuple(sorted(workers, key=lambda one: one.name)))
         views = [self._view(name, some, measures[name]) for name, some in parts.items()]
-        self._dead |= {view.name: (now, (view.counts.dead, view.counts.dead_trimmed)) for view in views}
+        self._dead |= {
+            view.name: (now, (view.counts.dead, view.counts.dead_trimmed)) for view in views
+        }
         kept = {
-            name: any(about.declared.get("trends") == "yes" for about in self._ops_factory.about(some))
+            name: any(
+                about.declared.get("trends") == "yes" for about in self._ops_factory.about(some)
+            )
             for name, some in parts.items()
         }
         outboxes = {name: self._outboxes.get(name, NO_OUTBOX)[1] for name in parts}
         return [evolve(view, outbox=outboxes[view.name], trends=kept[view.name]) for view in views]
 
-    def _view(self, name: str, parts: Sequence[Ops], read: Sequence[tuple[Counts, float, float]]) -> QueueView:
+    def _view(
+        self, name: str, parts: Sequence[Ops], read: Sequence[tuple[Counts, float, float]]
+    ) -> QueueView:
         abouts = self._ops_factory.about(parts)
-        counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for counts, _, _ in read)])
+        counts = summed(
+            [self._ops_factory.past.get(name, Counts()), *(counts for counts, _, _ in read)]
+        )
         now = max(about.now for about in abouts)
         trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
         if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):
@@ -88,7 +102,9 @@ class QueueViews(Reader):
         if len(recent) > 1:
             (start, *before) = recent[0]
             (end, *after) = recent[-1]
-            rates = dict(zip(("enqueued", "completed"), _rates(start, end, before, after), strict=True))
+            rates = dict(
+                zip(("enqueued", "completed"), _rates(start, end, before, after), strict=True)
+            )
         steps = list(trail)
         line = tuple(_rates(a[0], b[0], a[1:], b[1:]) for a, b in pairwise(steps))
         shards = tuple(
@@ -129,7 +145,9 @@ class QueueViews(Reader):
             return [], []
         shares, slots = yield from standing(parts)
         fair = fair_by(declared)
-        return [self.showing.share(name, fair, one) for one in shares], [self.showing.slots(name, one) for one in slots]
+        return [self.showing.share(name, fair, one) for one in shares], [
+            self.showing.slots(name, one) for one in slots
+        ]
 
     def schedules(self, names: Sequence[str]) -> Call[dict[str, list[Schedule]]]:
         """Read the schedules of these queues, by queue, at most 500 of each."""
@@ -142,9 +160,15 @@ class QueueViews(Reader):
                 some = names[start : start + OPS_PER_TRIP]
                 parts = yield from self._ops_factory.of(some)
                 replies = iter(
-                    (yield from send_all([schedule_ops.schedules(ops) for name in some for ops in parts[name]]))
+                    (
+                        yield from send_all(
+                            [schedule_ops.schedules(ops) for name in some for ops in parts[name]]
+                        )
+                    )
                 )
-                found |= {name: [one for _ in parts[name] for one in next(replies)] for name in some}
+                found |= {
+                    name: [one for _ in parts[name] for one in next(replies)] for name in some
+                }
             return found
 
         fresh = self.fresh * SEARCH_KEPT if len(names) > OPS_PER_TRIP else self.fresh
@@ -160,7 +184,11 @@ class QueueViews(Reader):
         def build() -> Call[Trends]:
             parts = (yield from self._ops_factory.of([name]))[name]
             return sum_trends(
-                (yield from send_all([trend_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
+                (
+                    yield from send_all(
+                        [trend_ops.trends(ops, every, number or KEPT[every]) for ops in parts]
+                    )
+                )
             )
 
         return (yield from self.kept(("trends", name, every, number), build))

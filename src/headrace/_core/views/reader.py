@@ -26,8 +26,8 @@ NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 
 
 class Reader:
-    """Maker of all views of one namespace. *fresh* is the seconds for which a view is shown again. *with_results* reads
-    the results of a job's steps, by the codec of its queue.
+    """Maker of all views of one namespace. *fresh* is the seconds for which a view is shown again.
+    *with_results* reads the results of a job's steps, by the codec of its queue.
     """
 
     def __init__(
@@ -40,7 +40,9 @@ class Reader:
         with_results: Callable[[Codec[Any], JobState[Any]], JobState[Any]],
     ) -> None:
         self._catalogue = Catalogue(namespace)
-        self._ops_factory = OpsFactory(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
+        self._ops_factory = OpsFactory(
+            self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()}
+        )
         self.namespace = namespace
         self.fresh = fresh
         self.showing = Redaction(redact)
@@ -49,15 +51,19 @@ class Reader:
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
         self._outboxes: dict[str, tuple[float, OutboxView | None]] = {}
         self._workers: dict[str, tuple[float, tuple[WorkerState, ...]]] = {}
-        self._dead: dict[str, tuple[float, tuple[int, int]]] = {}  # when they were counted; dead letters, trimmed ones
+        # when they were counted; dead letters, trimmed ones
+        self._dead: dict[str, tuple[float, tuple[int, int]]] = {}
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
     def codec(self, name: str) -> Codec[Any]:
         """Return the codec of a queue, as far as it was given."""
         return self._ops_factory.codecs.get(name, chosen(None))
 
-    def kept(self, key: tuple[Any, ...], build: Callable[[], Call[R]], fresh: float | None = None) -> Call[R]:
-        """Return the value that was read under *key* a moment ago, or read it by *build*. Errors are cached, too.
+    def kept(
+        self, key: tuple[Any, ...], build: Callable[[], Call[R]], fresh: float | None = None
+    ) -> Call[R]:
+        """Return the value that was read under *key* a moment ago, or read it by *build*. Errors
+        are cached, too.
 
         *fresh*: seconds for which it is shown again, the reader's own if not given.
         """
@@ -68,7 +74,8 @@ class Reader:
             try:
                 read: Any = yield from build()
                 value = read
-            except Exception as raised:  # such as of an unreachable server: not each viewer should wait for it
+            # such as of an unreachable server: not each viewer should wait for it
+            except Exception as raised:
                 error = raised
             if len(self._kept) >= KEPT_AT_MOST:
                 self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self.fresh}
@@ -92,5 +99,7 @@ def asked(parts: Sequence[Ops], id: str) -> list[tuple[Ops, str]]:
     """Return the shards that may have a job of this id, each with the id that the job has there."""
     bare, number = apart(id)
     return [(ops, id) for ops in parts if ops.keys.shard is None] + [
-        (ops, bare) for ops in parts if ops.keys.shard is not None and number in (None, ops.keys.shard.number)
+        (ops, bare)
+        for ops in parts
+        if ops.keys.shard is not None and number in (None, ops.keys.shard.number)
     ]

@@ -28,17 +28,31 @@ class Redaction:
 
     def __init__(self, redact: Redact | None) -> None:
         if redact is not None and not callable(redact):
-            raise TypeError(f"redact must be a function of (what, text, job), not {type(redact).__name__}")
+            raise TypeError(
+                f"redact must be a function of (what, text, job), not {type(redact).__name__}"
+            )
         self._redact = redact
 
     def gone(self, name: str, id: str, end: JobState[Any] | None, result: bytes | None) -> JobView:
-        """Show a job that has ended, by its *end* in the queue's history, if any, and by its result."""
+        """Show a job that has ended, by its *end* in the queue's history, if any, and by its
+        result."""
         job: Job[Any] = Job(id, b"", name) if end is None else end.job
         shown = None if result is None else self.payload(job, result, "result")
         if end is None:
             nothing = Payload("text", "", 0)
             what = "completed; its result is kept"
-            return JobView(id, name, ENDED[0], 0, 0, None, nothing, {}, result=shown, timeline=(Moment(None, what),))
+            return JobView(
+                id,
+                name,
+                ENDED[0],
+                0,
+                0,
+                None,
+                nothing,
+                {},
+                result=shown,
+                timeline=(Moment(None, what),),
+            )
         view = evolve(self.job(end, whole=True), result=shown)
         attempt = f" in {_numbered(view, job.attempt)}" if job.attempt else ""
         worker = f", with {end.worker}" if end.worker else ""
@@ -50,12 +64,16 @@ class Redaction:
         self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
         position: int | None = None, whole: bool = False, now: float | None = None,
     ) -> JobView:  # fmt: skip
-        """Make the view of a job. It has only the beginnings of its texts, unless *whole*. *now* is the
-        server's time.
+        """Make the view of a job. It has only the beginnings of its texts, unless *whole*. *now* is
+        the server's time.
         """
         job = state.job
         reason = None if not state.reason else self.text("reason", state.reason, job)
-        traceback = None if not (whole and state.traceback) else self.text("traceback", state.traceback, job)
+        traceback = (
+            None
+            if not (whole and state.traceback)
+            else self.text("traceback", state.traceback, job)
+        )
         headers = {
             one_line(name): bounded(self.text(f"header {name}", value, job), 2000)[0]
             for name, value in (job.headers.items() if whole else ())
@@ -71,7 +89,11 @@ class Redaction:
         )  # fmt: skip
         if not whole:
             return view
-        view = evolve(view, steps=tuple(self._step(job, step) for step in state.steps), progress=state.progress)
+        view = evolve(
+            view,
+            steps=tuple(self._step(job, step) for step in state.steps),
+            progress=state.progress,
+        )
         view = evolve(view, attempts=tuple(self._attempt(job, one) for one in state.attempts))
         if state.progress is not None:
             text = one_line(self.text("progress", state.progress.text, job))
@@ -79,7 +101,11 @@ class Redaction:
         return evolve(view, timeline=tuple(_timeline(view)))
 
     def kind(self, job: Job[Any]) -> str | None:
-        return one_line(self.text(f"header {KIND}", job.headers[KIND], job)) if KIND in job.headers else None
+        return (
+            one_line(self.text(f"header {KIND}", job.headers[KIND], job))
+            if KIND in job.headers
+            else None
+        )
 
     def value(self, queue: str, header: str, value: str) -> str:
         """Show a value of a header by which a queue's jobs are told apart."""
@@ -89,21 +115,30 @@ class Redaction:
         """Show the share of a value, which has a part for each header of *fair*."""
         parts = zip(fair, share.value, strict=False)
         return evolve(
-            share, value=tuple(None if part is None else self.value(queue, header, part) for header, part in parts)
+            share,
+            value=tuple(
+                None if part is None else self.value(queue, header, part) for header, part in parts
+            ),
         )
 
     def slots(self, queue: str, limit: LimitView) -> LimitView:
         """Show the slots that the values of a limit's header have taken."""
-        values = (evolve(slot, value=self.value(queue, limit.key, slot.value)) for slot in limit.values)
+        values = (
+            evolve(slot, value=self.value(queue, limit.key, slot.value)) for slot in limit.values
+        )
         return evolve(limit, values=tuple(values))
 
     def _step(self, job: Job[Any], step: Step) -> Step:
-        result = None if step.result is None else self.payload(job, step.result, f"step {step.name}")
+        result = (
+            None if step.result is None else self.payload(job, step.result, f"step {step.name}")
+        )
         return evolve(step, result=result)
 
     def _attempt(self, job: Job[Any], one: Attempt) -> Attempt:
         reason = None if not one.reason else bounded(self.text("reason", one.reason, job), 2000)[0]
-        traceback = None if not one.traceback else bounded(self.text("traceback", one.traceback, job))[0]
+        traceback = (
+            None if not one.traceback else bounded(self.text("traceback", one.traceback, job))[0]
+        )
         return evolve(one, reason=reason, traceback=traceback)
 
     def text(self, what: str, text: str, job: Job[Any]) -> str:
@@ -126,8 +161,14 @@ class Redaction:
     def attributes(self, flow: str, run: FlowState) -> dict[str, str]:
         """Show the attributes of a run, lists with commas."""
         job: Job[Any] = Job(run.id, b"", flow)
-        texts = {name: value if isinstance(value, str) else ", ".join(value) for name, value in run.attributes.items()}
-        return {name: one_line(self.text(f"attribute {name}", text, job)) for name, text in texts.items()}
+        texts = {
+            name: value if isinstance(value, str) else ", ".join(value)
+            for name, value in run.attributes.items()
+        }
+        return {
+            name: one_line(self.text(f"attribute {name}", text, job))
+            for name, text in texts.items()
+        }
 
     def reason(self, flow: str, run: FlowState) -> str | None:
         """Show why a run, or a child of one, has failed or was cancelled."""
@@ -143,7 +184,8 @@ class Redaction:
 
 
 def editable(codec: Codec[Any], shown: Payload, value: Any) -> Payload:
-    """Let the text of a payload be edited only if it stands for that *value*, as its codec reads it."""
+    """Let the text of a payload be edited only if it stands for that *value*, as its codec reads
+    it."""
     if not shown.whole or isinstance(value, bytes):
         return shown
     try:
@@ -154,13 +196,19 @@ def editable(codec: Codec[Any], shown: Payload, value: Any) -> Payload:
 
 
 def wait_of(state: JobState[Any]) -> float | None:
-    """Return the seconds from a job's first enqueue to its first attempt, as far as they are known."""
-    first = state.began or (state.since if state.state == "leased" and state.job.attempt == 1 else None)
-    return None if first is None or state.enqueued_at is None else max(0.0, first - state.enqueued_at)
+    """Return the seconds from a job's first enqueue to its first attempt, as far as they are
+    known."""
+    first = state.began or (
+        state.since if state.state == "leased" and state.job.attempt == 1 else None
+    )
+    return (
+        None if first is None or state.enqueued_at is None else max(0.0, first - state.enqueued_at)
+    )
 
 
 def duration_of(state: JobState[Any], now: float | None = None) -> float | None:
-    """Return the seconds that a job took, or of its lease at the server's time *now*, as far as known."""
+    """Return the seconds that a job took, or of its lease at the server's time *now*, as far as
+    known."""
     if state.state == "leased":
         return None if now is None or state.since is None else max(0.0, now - state.since)
     return state.took
@@ -180,7 +228,10 @@ def _ended(job: JobView) -> list[Moment]:
             found.append(Moment(one.ended, f"{job.counted} {one.number} suspended, with {worker}"))
         elif one.failed:
             found.append(
-                Moment(one.ended, f"{job.counted} {one.number} failed, with {worker}: {one.reason or one.error}")
+                Moment(
+                    one.ended,
+                    f"{job.counted} {one.number} failed, with {worker}: {one.reason or one.error}",
+                )
             )
     return found
 
@@ -195,15 +246,30 @@ def _timeline(job: JobView) -> list[Moment]:
     else:
         before = job.attempt if job.reason or job.attempt > 1 else 0
     if before and job.state != "dead":
-        moments.append(Moment(None, f"delivered {before} {'time' if before == 1 else 'times'} before"))
+        moments.append(
+            Moment(None, f"delivered {before} {'time' if before == 1 else 'times'} before")
+        )
     if job.state == "dead":
-        moments.append(Moment(job.since, f"died in {_numbered(job, job.attempt)}, with {job.holder or 'no worker'}"))
+        moments.append(
+            Moment(
+                job.since,
+                f"died in {_numbered(job, job.attempt)}, with {job.holder or 'no worker'}",
+            )
+        )
     elif leased:
         token = "" if job.token is None else f" under token {job.token}"
-        moments.append(Moment(job.since, f"{_numbered(job, job.attempt)} leased or renewed by {job.holder}{token}"))
+        moments.append(
+            Moment(
+                job.since, f"{_numbered(job, job.attempt)} leased or renewed by {job.holder}{token}"
+            )
+        )
         moments.append(Moment(job.until, "its lease ends, unless it is renewed"))
     elif job.suspended:
-        moments += [Moment(step.began, f"{WAITS[step.state]} {step.name}") for step in job.steps if step.state in WAITS]
+        moments += [
+            Moment(step.began, f"{WAITS[step.state]} {step.name}")
+            for step in job.steps
+            if step.state in WAITS
+        ]
         moments += [Moment(job.due, "due")] if job.due else []
     elif job.state == "delayed":
         moments.append(Moment(job.due, "due"))

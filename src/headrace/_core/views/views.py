@@ -1,5 +1,5 @@
-"""The views of `headrace.inspect`, as generators of effects with bounded reads. They are written once for both
-colours.
+"""The views of `headrace.inspect`, as generators of effects with bounded reads. They are written
+once for both colours.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from headrace._core.views.workers import WorkerViews
 
 
 class Views(FlowViews, JobViews, LetterViews, WorkerViews, ScheduleViews):
-    """The one reader of a process. It caches each reading for a moment, for all viewers, and keeps earlier counts, for
-    rates. It reads only on demand.
+    """The one reader of a process. It caches each reading for a moment, for all viewers, and keeps
+    earlier counts, for rates. It reads only on demand.
     """

@@ -21,7 +21,11 @@ class WorkerViews(Reader):
 
         def build() -> Call[WorkerView | None]:
             parts = yield from self._of(name)
-            there = [one for some in (yield from send_all([view_ops.workers(ops) for ops in parts])) for one in some]
+            there = [
+                one
+                for some in (yield from send_all([view_ops.workers(ops) for ops in parts]))
+                for one in some
+            ]
             state = next((one for one in there if one.name == worker), None)
             if state is None:
                 return None
@@ -38,6 +42,8 @@ class WorkerViews(Reader):
                     looked += len(states)
                     if not cursor:
                         break
-            return WorkerView(state, tuple(self.showing.job(one, now=now) for one in mine[:JOBS_SHOWN]))
+            return WorkerView(
+                state, tuple(self.showing.job(one, now=now) for one in mine[:JOBS_SHOWN])
+            )
 
         return (yield from self.kept(("worker", name, worker), build))

@@ -1,7 +1,8 @@
 """When the jobs that a worker leases begin, in queues with `fair=`.
 
-The server picks fairly, but a job of a quiet value would wait here behind the jobs that were leased before it came. So
-the values take turns. It would also wait for all handlers, if they end at the same moment. So they are spread.
+The server picks fairly, but a job of a quiet value would wait here behind the jobs that were leased
+before it came. So the values take turns. It would also wait for all handlers, if they end at the
+same moment. So they are spread.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from headrace._model.terms import Value, value_of
 def by_turns(
     path: Sequence[str], weights: Mapping[Value, float], units: Sequence[list[HeldJob]]
 ) -> list[list[HeldJob]]:
-    """Order units of one job each. The first of each value comes first, then the second, by weight. With two levels
-    each organisation orders its own values first. Jobs of one value keep their order, and lower priorities stay behind.
+    """Order units of one job each. The first of each value comes first, then the second, by weight.
+    With two levels each organisation orders its own values first. Jobs of one value keep their
+    order, and lower priorities stay behind.
     """
     rows = [(value_of(path, unit[0].job.headers), unit) for unit in units]
     for depth in range(len(path), 0, -1):
@@ -33,8 +35,8 @@ def by_turns(
 
 
 def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Call[list[list[HeldJob]]]:
-    """Take back the units that wait for a handler, and return them with the *fresh* ones, by turns. One handler runs
-    jobs in the order of their leases.
+    """Take back the units that wait for a handler, and return them with the *fresh* ones, by turns.
+    One handler runs jobs in the order of their leases.
     """
     fair = consumer.leasing.fair
     if fair is None or not fair.queues.path or consumer.handler.concurrency == 1:
@@ -48,18 +50,28 @@ def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Call[list[li
 
 
 def spread(consumer: Consumer, room: int) -> Call[int]:
-    """Return how many jobs to lease now, if there is *room* for so many. If half of the handlers are free at once while
-    jobs wait, one begins after another, within their mean time.
+    """Return how many jobs to lease now, if there is *room* for so many. If half of the handlers
+    are free at once while jobs wait, one begins after another, within their mean time.
     """
     fair = consumer.leasing.fair
     mean = consumer.jobs.mean
     slots = consumer.slots()
-    several = consumer.leasing.backlog and consumer.shared is None and not consumer.handler.batch and slots > 1
-    if fair is None or mean is None or not (fair.queues.path and several and mean >= 2 * fair.call_s):
+    several = (
+        consumer.leasing.backlog
+        and consumer.shared is None
+        and not consumer.handler.batch
+        and slots > 1
+    )
+    if (
+        fair is None
+        or mean is None
+        or not (fair.queues.path and several and mean >= 2 * fair.call_s)
+    ):
         return room
     now = yield from Now()
     free = slots - consumer.used()
     if not fair.spread.left and 2 * free >= slots and now >= fair.spread.again_at:
         gap = min(mean, START_WITHIN_S) / slots
-        fair.spread = Spread(free, now, gap, now + 20 * free * gap)  # so it takes a twentieth of the time
+        # so it takes a twentieth of the time
+        fair.spread = Spread(free, now, gap, now + 20 * free * gap)
     return fair.spread.take(room, now) if fair.spread.left else room

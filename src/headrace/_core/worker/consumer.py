@@ -1,8 +1,8 @@
 """The consumer of one queue in a worker. It has the state of its jobs, from lease to settlement.
 
-The roles work on consumers, in files named after them. A consumer decides how a job ends and how many jobs may be
-leased, and lists the jobs that need attention. It sends nothing. Its subclasses in `variants.py` and
-`_core/flows/consumer.py` override the hooks.
+The roles work on consumers, in files named after them. A consumer decides how a job ends and how
+many jobs may be leased, and lists the jobs that need attention. It sends nothing. Its subclasses in
+`variants.py` and `_core/flows/consumer.py` override the hooks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from attrs import define, evolve, field
 from headrace._core.effects import HeldJob, Phase, Role
 from headrace._core.verdicts import Settlement, SettlementBatch, judge, meant, operations
 from headrace._core.worker.slots import SharedSlots
-from headrace._core.worker.state import ActiveJobs, FairLeasing, IdleMode, Leasing, NameClaim, Registration, Timers
+from headrace._core.worker.state import (
+    ActiveJobs,
+    FairLeasing,
+    IdleMode,
+    Leasing,
+    NameClaim,
+    Registration,
+    Timers,
+)
 from headrace._core.worker.suspects import Suspects
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
@@ -34,9 +42,11 @@ from headrace._protocol.replies import Died, Grant, Reclaimed, Verdicts
 from headrace.errors import class_path, describe_error, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
-FAIR_START_WITHIN_S = 0.005  # the same with `fair`, at most: a quiet value waits behind jobs that are leased ahead
+# the same with `fair`, at most: a quiet value waits behind jobs that are leased ahead
+FAIR_START_WITHIN_S = 0.005
 IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
-CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
+# seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
+CUT_OFF_S = 1.0
 
 
 def unobserved(*_: object) -> None:
@@ -45,29 +55,37 @@ def unobserved(*_: object) -> None:
 
 @define(eq=False)
 class Consumer:
-    """The state that the roles of one queue share. The engine may call `begin` and `finished` from any thread."""
+    """The state that the roles of one queue share. The engine may call `begin` and `finished` from
+    any thread."""
 
     ops: Ops
     handler: HandlerSettings
     worker: str
     default_wait: Callable[[Any], float]
-    named: bool = field(default=False, kw_only=True)  # the user chose the name: no other worker may live under it
+    # the user chose the name: no other worker may live under it
+    named: bool = field(default=False, kw_only=True)
     phase: Phase = Phase.RUNNING
-    shared: SharedSlots | None = None  # with the consumers of the other shards, if its queue has several
+    # with the consumers of the other shards, if its queue has several
+    shared: SharedSlots | None = None
     suspects: Suspects = field(factory=Suspects)  # of its worker
     leasing: Leasing = field(factory=Leasing)
     jobs: ActiveJobs = field(factory=ActiveJobs)
     registration: Registration = field(init=False)
     timers: Timers = field(factory=Timers)
     idle: IdleMode = field(factory=IdleMode)
-    recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
-    note: Callable[[str, HeldJob | None, Settlement | None, BaseException | None], object] = unobserved
+    # the schedules that the code declares, if this queue has tasks
+    recurring: Declared | None = None
+    note: Callable[[str, HeldJob | None, Settlement | None, BaseException | None], object] = (
+        unobserved
+    )
     gauge: Any = None  # the telemetry that reads the counts
 
     def __attrs_post_init__(self) -> None:
         self.registration = Registration(self.new_name(), NameClaim(self.ops, self.worker))
         if (terms := self.ops.settings.terms) is not None:
-            self.leasing.fair = FairLeasing(terms.structure, undeclared=True, weights=dict(terms.weights))
+            self.leasing.fair = FairLeasing(
+                terms.structure, undeclared=True, weights=dict(terms.weights)
+            )
 
     @property
     def name(self) -> str:
@@ -95,8 +113,8 @@ class Consumer:
 
     @property
     def stalls_at_most(self) -> float:
-        """Seconds for which jobs are kept while the engine of the handlers stands still. They are a lease, or a longer
-        deadline.
+        """Seconds for which jobs are kept while the engine of the handlers stands still. They are a
+        lease, or a longer deadline.
         """
         handlers = list(self.handler.kinds.values()) or [self.handler]
         return max(self.ops.settings.lease, *(handler.deadline or 0.0 for handler in handlers))
@@ -129,7 +147,8 @@ class Consumer:
         return operations(self.ops, some)
 
     def declares(self) -> dict[str, str]:
-        """Return facts that this consumer declares besides the options of its queue. This class declares nothing."""
+        """Return facts that this consumer declares besides the options of its queue. This class
+        declares nothing."""
         return {}
 
     def housekeep(self) -> Role:
@@ -143,7 +162,8 @@ class Consumer:
     # -- called by the engine ----------------------------------------------------------------------
 
     def begin(self, unit: Sequence[HeldJob], now: float) -> list[Job]:
-        """Start a handler on *unit*. Return its jobs that are still ours, or none if the worker stops."""
+        """Start a handler on *unit*. Return its jobs that are still ours, or none if the worker
+        stops."""
         self.jobs.slot_moved_at = now
         stopping = self.phase is not Phase.RUNNING
         if len(unit) == 1 and not stopping:  # nearly always
@@ -156,17 +176,22 @@ class Consumer:
                 self.settle(held, Settlement("release", held))
         return [held.job for held in unit if not held.ended]
 
-    def finished(self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None) -> None:
+    def finished(
+        self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None
+    ) -> None:
         """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
         if self.ops.settings.history:
             for held in unit:
                 cast("Any", held).ran = took  # mypy knows no attribute of the base's slots
-        self.jobs.mean = took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
+        self.jobs.mean = (
+            took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
+        )
         if self.shared is not None:
             self.shared.mean = self.jobs.mean
             self.shared.now = now
-        if self.phase >= Phase.HALTING:  # the handler was told to give up: its return is no completion
+        # the handler was told to give up: its return is no completion
+        if self.phase >= Phase.HALTING:
             self.jobs.dropped += [held for held in unit if not held.ended]
             for held in unit:
                 held.ended = True
@@ -190,19 +215,21 @@ class Consumer:
             self.ended(held, *ended)
 
     def depart(self, held: Claim) -> None:
-        """Forget a job that was suspended, or taken from us, while its handler runs. Its end does not count."""
+        """Forget a job that was suspended, or taken from us, while its handler runs. Its end does
+        not count."""
         cast("HeldJob", held).ended = True
         self.forget(cast("HeldJob", held))
 
     def parts(self, held: HeldJob) -> bool:
-        """Tell whether the call that suspends a run is under way. Its answer says whether the job was ours. By now the
-        job may be here again.
+        """Tell whether the call that suspends a run is under way. Its answer says whether the job
+        was ours. By now the job may be here again.
         """
         run = self.jobs.runs.get(held)
         return run is not None and run.parting
 
     def slot_freed(self) -> None:
-        """Record that a slot is free. Jobs that were returned for lack of a slot may be leased again."""
+        """Record that a slot is free. Jobs that were returned for lack of a slot may be leased
+        again."""
         self.leasing.saturated = False
         if self.shared is not None and self.shared.saturated:
             self.shared.moved()
@@ -221,7 +248,9 @@ class Consumer:
                 error = wrong
         self.settle(held, self.judge(held, error, result), error)
 
-    def settle(self, held: HeldJob, verdict: Settlement, error: BaseException | None = None) -> None:
+    def settle(
+        self, held: HeldJob, verdict: Settlement, error: BaseException | None = None
+    ) -> None:
         """Record how a job ended, and stop counting it as held."""
         held.ended = True
         settings = self.ops.settings
@@ -250,34 +279,50 @@ class Consumer:
         retry: Retry | None = None,
         anew: bool = False,
     ) -> Settlement:
-        """Decide how a job ends. *retry* replaces its handler's own. With *anew*, earlier failures do not count any
-        more.
+        """Decide how a job ends. *retry* replaces its handler's own. With *anew*, earlier failures
+        do not count any more.
         """
         if error is None:
-            return Settlement("complete", held, None if result is None else self.encoded(held, result))
+            return Settlement(
+                "complete", held, None if result is None else self.encoded(held, result)
+            )
         age = max(0.0, held.leased_at - held.job.enqueued_at)  # both by the server's clock
         policy = retry or self.of(held).retry
         stopping = self.phase is not Phase.RUNNING
         keep = partial(self.encoded, held)
         try:
-            verdict = judge(policy, held, error, age, self.default_wait, keep, anew=anew, stopping=stopping)
+            verdict = judge(
+                policy, held, error, age, self.default_wait, keep, anew=anew, stopping=stopping
+            )
         except BaseException as wrong:  # a broken strategy object must not lose the job
-            reason = f"{describe_error(error)}; and what should judge it raised {describe_error(wrong)}"
-            return Settlement("retry", held, delay=60.0, reason=reason, attempts=policy.attempts or 0)
+            reason = (
+                f"{describe_error(error)}; and what should judge it raised {describe_error(wrong)}"
+            )
+            return Settlement(
+                "retry", held, delay=60.0, reason=reason, attempts=policy.attempts or 0
+            )
         if verdict.kind == "release" and stopping:
-            return Settlement("release", held)  # the worker stops: other workers may have the job at once
+            # the worker stops: other workers may have the job at once
+            return Settlement("release", held)
         return verdict
 
     def answered(self, sent: Sequence[Settlement], verdicts: Verdicts) -> list[tuple[str, Died]]:
-        """Note which of these jobs are dead letters now. Return all other new dead letters, each with its queue."""
+        """Note which of these jobs are dead letters now. Return all other new dead letters, each
+        with its queue."""
         for number, (verdict, settled) in enumerate(zip(sent, verdicts, strict=False)):
             if settled and verdict.may_bury:
                 kind = "dead" if number in verdicts.letters else "retry"
-                self.note("settled", cast("HeldJob", verdict.claim), evolve(verdict, kind=kind), verdict.error)
+                self.note(
+                    "settled",
+                    cast("HeldJob", verdict.claim),
+                    evolve(verdict, kind=kind),
+                    verdict.error,
+                )
         return [letter for number, letter in verdicts.letters.items() if number < 0]
 
     def encoded(self, held: HeldJob, result: Any) -> bytes | None:
-        """Encode a result. Log a failure, and return `None`, as the handler succeeded, and does not run again."""
+        """Encode a result. Log a failure, and return `None`, as the handler succeeded, and does not
+        run again."""
         try:
             encode = self.of(held).encode
             return result_ops.result_bytes(self.ops, result if encode is None else encode(result))
@@ -286,13 +331,16 @@ class Consumer:
             return None
 
     def refused(self, settling: SettlementBatch, error: TooLarge) -> None:
-        """Drop the results of *settling* that the server refused as too large, and queue all settlements again. If
-        another value is too large, its job fails.
+        """Drop the results of *settling* that the server refused as too large, and queue all
+        settlements again. If another value is too large, its job fails.
         """
         self.jobs.completed.extendleft(reversed(settling.plain))
         for verdict in settling.verdicts:
             held = cast("HeldJob", verdict.claim)
-            if verdict.largest > error.limit and (less := verdict.without_result()).largest <= error.limit:
+            if (
+                verdict.largest > error.limit
+                and (less := verdict.without_result()).largest <= error.limit
+            ):
                 self.note("result_dropped", held, None, error)
                 self.jobs.done.append(less)
             elif verdict.largest > error.limit:
@@ -314,8 +362,11 @@ class Consumer:
 
     # -- called by the roles -----------------------------------------------------------------------
 
-    def lease(self, name: str, limit: int, woken: bool | Literal[2], predecessor: str = "") -> Op[Grant | None]:
-        """Return the operation that leases up to *limit* jobs. The *name* is ours, or was when it was called."""
+    def lease(
+        self, name: str, limit: int, woken: bool | Literal[2], predecessor: str = ""
+    ) -> Op[Grant | None]:
+        """Return the operation that leases up to *limit* jobs. The *name* is ours, or was when it
+        was called."""
         handler = self.handler
         batch = handler.max_size if handler.batch else 1
         return self.ops.lease(
@@ -333,30 +384,39 @@ class Consumer:
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
         """Return the operation for a heartbeat, which is a beat, or the claim of our name."""
         if self.named and not self.registered:
-            return self.registration.name_claim.op(self.name, settings, now, self.handler.announced_kinds())
+            return self.registration.name_claim.op(
+                self.name, settings, now, self.handler.announced_kinds()
+            )
         if self.registered:
             return self.ops.beat(self.name, settings.timeout)
-        return self.ops.beat(self.name, settings.timeout, register=True, kinds=self.handler.announced_kinds())
+        return self.ops.beat(
+            self.name, settings.timeout, register=True, kinds=self.handler.announced_kinds()
+        )
 
     def slots(self) -> int:
         """Return how many jobs may run at once."""
         return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
 
     def ahead(self) -> int:
-        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`. With
-        `fair` they start while two lease calls are under way.
+        """Return how many jobs may be leased ahead of free slots, as they will start within
+        `START_WITHIN_S`. With `fair` they start while two lease calls are under way.
 
-        With limits no job is leased ahead, because a job that waits for a handler here would take a slot that others
-        could use.
+        With limits no job is leased ahead, because a job that waits for a handler here would take a
+        slot that others could use.
         """
         fair = self.leasing.fair
         if fair is not None and fair.queues.limits:
             return 0
-        within = START_WITHIN_S if fair is None or not fair.queues.path else min(2 * fair.call_s, FAIR_START_WITHIN_S)
+        within = (
+            START_WITHIN_S
+            if fair is None or not fair.queues.path
+            else min(2 * fair.call_s, FAIR_START_WITHIN_S)
+        )
         return min(self.starts_within(within), max(JOBS_PER_SCRIPT, self.slots()))
 
     def starts_within(self, seconds: float) -> int:
-        """Return how many jobs will start within *seconds*, judged by earlier handlers. It is 0 if none has ended."""
+        """Return how many jobs will start within *seconds*, judged by earlier handlers. It is 0 if
+        none has ended."""
         mean = self.jobs.mean if self.shared is None else self.shared.mean
         return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
 
@@ -382,12 +442,14 @@ class Consumer:
             self.shared.saturated = True
 
     def waits(self) -> bool:
-        """Tell whether to block on the server. It must know no available job, have free slots, and may lease."""
+        """Tell whether to block on the server. It must know no available job, have free slots, and
+        may lease."""
         if self.leasing.available or not self.registered or self.phase is not Phase.RUNNING:
             return False
         if self.leasing.barred or self.suspects.bar(self):
             return False
-        return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues are idle
+        # room() takes longer, and most of many queues are idle
+        return self.untouched() or self.room() > 0
 
     def untouched(self) -> bool:
         """Tell whether no slot is taken or asked for."""
@@ -399,22 +461,36 @@ class Consumer:
         return running and not self.leasing.barred and not self.suspects.bar(self)
 
     def may_idle(self) -> bool:
-        """Tell whether the queue is idle for this worker, and the worker is subscribed to activity notices."""
+        """Tell whether the queue is idle for this worker, and the worker is subscribed to activity
+        notices."""
         idle = self.registered and self.phase is Phase.RUNNING
-        idle = idle and not (self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled())
-        if (fair := self.leasing.fair) is not None and fair.differs:  # it asks whether the terms change
+        idle = idle and not (
+            self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled()
+        )
+        # it asks whether the terms change
+        if (fair := self.leasing.fair) is not None and fair.differs:
             return False
-        return idle and self.idle.subscribed and not (self.named or self.leasing.paused or self.handler.persistent)
+        return (
+            idle
+            and self.idle.subscribed
+            and not (self.named or self.leasing.paused or self.handler.persistent)
+        )
 
     def piggyback_limit(self) -> int:
-        """Return how many jobs a lease call behind a blocked read may ask for. If it is 0, only `fetch` leases.
+        """Return how many jobs a lease call behind a blocked read may ask for. If it is 0, only
+        `fetch` leases.
 
-        The number leaves room for jobs that become due meanwhile. With one slot, one lease call is sent at a time. Only
-        `fetch` gathers batches.
+        The number leaves room for jobs that become due meanwhile. With one slot, one lease call is
+        sent at a time. Only `fetch` gathers batches.
         """
         room = self.room()
         claim = self.registration.name_claim
-        if self.handler.batch or self.leasing.paused or claim.predecessor or self.shared is not None:
+        if (
+            self.handler.batch
+            or self.leasing.paused
+            or claim.predecessor
+            or self.shared is not None
+        ):
             return 0
         if self.timers.due_at is None:
             return max(1, room // 2)
@@ -426,24 +502,41 @@ class Consumer:
     def running(self, now: float) -> list[HeldJob]:
         """List the jobs whose handlers still run, within their deadlines."""
         late = self.overdue(now)
-        return [held for held in list(self.jobs.held.values()) if held.started and not held.ended and held not in late]
+        return [
+            held
+            for held in list(self.jobs.held.values())
+            if held.started and not held.ended and held not in late
+        ]
 
     def kept(self) -> list[Claim]:
         """List the claims whose settlement, if any, was not answered."""
         verdicts = [verdict.claim for verdict in list(self.jobs.done)]
         under_way = chain(*(settling.claims for settling in self.jobs.under_way))
-        return [*list(self.jobs.held.values()), *self.jobs.dropped, *list(self.jobs.completed), *verdicts, *under_way]
+        return [
+            *list(self.jobs.held.values()),
+            *self.jobs.dropped,
+            *list(self.jobs.completed),
+            *verdicts,
+            *under_way,
+        ]
 
     def renewals(self, now: float) -> list[HeldJob]:
         """List the jobs whose leases must be renewed, as a third of the lease has passed."""
         third = self.ops.settings.lease / 3
-        return [held for held in list(self.jobs.held.values()) if now - held.since >= third and not held.ended]
+        return [
+            held
+            for held in list(self.jobs.held.values())
+            if now - held.since >= third and not held.ended
+        ]
 
     def overdue(self, now: float) -> list[HeldJob]:
-        """List the jobs that have run past their deadlines, except coroutines that the event loop is cutting off."""
+        """List the jobs that have run past their deadlines, except coroutines that the event loop
+        is cutting off."""
         if self.handler.deadline is None:
             return []
-        running = [held for held in list(self.jobs.held.values()) if held.started and not held.ended]
+        running = [
+            held for held in list(self.jobs.held.values()) if held.started and not held.ended
+        ]
         return [held for held in running if now - held.started >= self._ends_within(self.of(held))]
 
     @staticmethod
@@ -453,12 +546,18 @@ class Consumer:
         return handler.deadline + (CUT_OFF_S if iscoroutinefunction(handler.function) else 0.0)
 
     def expect(self, now: float, after: float) -> None:
-        """Wait for a job due in *after* seconds, by the worker's clock. A blocked read may end 0.1 s late."""
-        self.timers.due_at = now + after if self.timers.due_at is None else min(now + after, self.timers.due_at)
+        """Wait for a job due in *after* seconds, by the worker's clock. A blocked read may end 0.1
+        s late."""
+        self.timers.due_at = (
+            now + after if self.timers.due_at is None else min(now + after, self.timers.due_at)
+        )
 
     def note_due(self, now: float, swept: Reclaimed) -> bool:
-        """Record when delayed jobs and schedules are due, from a reclaim. Return true if roles must wake for it."""
+        """Record when delayed jobs and schedules are due, from a reclaim. Return true if roles must
+        wake for it."""
         self.timers.tick_at = None if swept.next_tick is None else now + swept.next_tick
         if swept.next_due is not None:
             self.expect(now, swept.next_due)
-        return any(at is not None and at < now + IDLE_S for at in (self.timers.due_at, self.timers.tick_at))
+        return any(
+            at is not None and at < now + IDLE_S for at in (self.timers.due_at, self.timers.tick_at)
+        )

@@ -1,4 +1,5 @@
-"""The role that learns from Pub/Sub of lost leases, of workers that start or leave idle mode, and of operators."""
+"""The role that learns from Pub/Sub of lost leases, of workers that start or leave idle mode, and
+of operators."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ ASK = b"ask"  # an operator asks a worker for something
 
 
 def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
-    """Learn at once which leases this worker lost, and where other workers are active. The next renewal, or the next
-    call of idle mode, makes up for a missed message.
+    """Learn at once which leases this worker lost, and where other workers are active. The next
+    renewal, or the next call of idle mode, makes up for a missed message.
     """
     consumers = worker.consumers if members is None else members
     by_channel = {consumer.ops.keys.key("control"): consumer for consumer in consumers}
@@ -44,7 +45,8 @@ def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role
             elif message != ACTIVE:
                 yield from check_named(by_channel[channel], message)
             elif note_activity(by_channel[channel]):
-                yield from sweep(worker, [by_channel[channel]])  # from this sweep on we know the live workers
+                # from this sweep on we know the live workers
+                yield from sweep(worker, [by_channel[channel]])
         if received.state in ("cut", "refused"):
             yield Sleep(RETRY_REFUSED_S if received.state == "refused" else pause)
             pause = min(2 * pause, 2.0)

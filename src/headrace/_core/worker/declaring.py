@@ -1,4 +1,5 @@
-"""The declaration of a worker's queues. It comes before the first lease call, as a history begins with it."""
+"""The declaration of a worker's queues. It comes before the first lease call, as a history begins
+with it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from headrace._core.worker.consumer import Consumer
 
 
 def declare(consumers: Sequence[Consumer]) -> Role:
-    """Declare once how each queue is meant to be used, all in one round trip. Log each declaration of another client
-    that differs.
+    """Declare once how each queue is meant to be used, all in one round trip. Log each declaration
+    of another client that differs.
     """
     new = [consumer for consumer in consumers if not consumer.registration.declared]
     if not new:
@@ -18,7 +19,9 @@ def declare(consumers: Sequence[Consumer]) -> Role:
     for consumer in new:
         consumer.registration.declared = True
     try:
-        answers = yield from send_all([one.ops.declare(serving=True, more=one.declares()) for one in new])
+        answers = yield from send_all(
+            [one.ops.declare(serving=True, more=one.declares()) for one in new]
+        )
     except BaseException:
         for consumer in new:
             consumer.registration.declared = False

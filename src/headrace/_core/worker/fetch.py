@@ -1,9 +1,10 @@
-"""The roles that lease and settle. `fetch` does both in one round trip, and `wait` blocks while the queue is empty.
+"""The roles that lease and settle. `fetch` does both in one round trip, and `wait` blocks while the
+queue is empty.
 
-Start reading a worker here. `fetch` repeats one exchange. It settles the jobs that have ended, and leases as many jobs
-as can start soon. The engine runs their handlers (`Start`), and reports each end to `Consumer.finished`, which records
-a settlement. The engine then wakes `fetch`. Each lease is settled once. When the worker stops, jobs that have not
-started go back to the front of the queue.
+Start reading a worker here. `fetch` repeats one exchange. It settles the jobs that have ended, and
+leases as many jobs as can start soon. The engine runs their handlers (`Start`), and reports each
+end to `Consumer.finished`, which records a settlement. The engine then wakes `fetch`. Each lease is
+settled once. When the worker stops, jobs that have not started go back to the front of the queue.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Verdicts
 
-TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting batches go back to the queue
+# seconds without a free slot after which waiting batches go back to the queue
+TAKE_BACK_AFTER_S = 1.0
 
 
 @define(eq=False)
@@ -77,16 +79,18 @@ def fetch(consumer: Consumer) -> Role:
         if pause is not None:
             yield Sleep(pause)
     if consumer.shared is not None:
-        consumer.shared.leave(consumer)  # this consumer leases no more, so no other consumer may wait behind it
+        # this consumer leases no more, so no other consumer may wait behind it
+        consumer.shared.leave(consumer)
     while (last := settlements(consumer)).ops:
         yield from _send(consumer, last, last.ops)
 
 
 def _exchange(consumer: Consumer) -> Call[float | None]:
-    """Lease and settle in one round trip. If neither is possible, return the seconds to sleep, unless woken.
+    """Lease and settle in one round trip. If neither is possible, return the seconds to sleep,
+    unless woken.
 
-    This is a separate function, because the role would otherwise keep leased and settled jobs in memory while it
-    sleeps.
+    This is a separate function, because the role would otherwise keep leased and settled jobs in
+    memory while it sleeps.
     """
     if consumer.suspects.holder is not None:
         yield from let_go_on(consumer)
@@ -127,7 +131,8 @@ def _exchange(consumer: Consumer) -> Call[float | None]:
 
 
 def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) -> Call[list[Any]]:
-    """Send *ops*, which begin with a batch of settlements. Return the replies, or none if a value was too large."""
+    """Send *ops*, which begin with a batch of settlements. Return the replies, or none if a value
+    was too large."""
     consumer.jobs.under_way.append(batch)
     consumer.leasing.sending += 1
     if consumer.shared is not None and (other := consumer.shared.next()) is not None:
@@ -154,16 +159,24 @@ def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) ->
 
 def settlements(consumer: Consumer) -> SettlementBatch:
     """Take the settlements to send, and make operations of them."""
-    plain = [consumer.jobs.completed.popleft() for _ in range(min(len(consumer.jobs.completed), JOBS_PER_SCRIPT))]
-    ops = [consumer.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
-    verdicts = [consumer.jobs.done.popleft() for _ in range(min(len(consumer.jobs.done), JOBS_PER_SCRIPT))]
+    plain = [
+        consumer.jobs.completed.popleft()
+        for _ in range(min(len(consumer.jobs.completed), JOBS_PER_SCRIPT))
+    ]
+    ops = [
+        consumer.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))
+    ]
+    verdicts = [
+        consumer.jobs.done.popleft() for _ in range(min(len(consumer.jobs.done), JOBS_PER_SCRIPT))
+    ]
     groups: dict[Any, list[Settlement]] = {}
     for verdict in verdicts:
         groups.setdefault(alike(verdict), []).append(verdict)
     for some in groups.values():
         ops += consumer.operations(some)
     if ops and consumer.ops.settings.ordered and not consumer.leasing.paused:
-        consumer.leasing.available = True  # the next job of a key can be leased in the same round trip
+        # the next job of a key can be leased in the same round trip
+        consumer.leasing.available = True
     return SettlementBatch(plain, verdicts, ops)
 
 
@@ -179,7 +192,9 @@ def wait(consumer: Consumer) -> Role:
             woken = yield from _piggyback(consumer, limit)
         else:
             paused = consumer.leasing.paused
-            woken = (yield from Block(consumer.ops.wait(POLL_S if paused else BLOCK_S, paused=paused))) or paused
+            woken = (
+                yield from Block(consumer.ops.wait(POLL_S if paused else BLOCK_S, paused=paused))
+            ) or paused
         if woken and not consumer.leasing.shard_gone:  # or the queue may have been resumed
             consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()
@@ -187,23 +202,29 @@ def wait(consumer: Consumer) -> Role:
 
 
 def blocks(consumer: Consumer) -> bool:
-    """Tell whether `wait` may block, or end. A lease call with fewer jobs than it asked for leads to this."""
+    """Tell whether `wait` may block, or end. A lease call with fewer jobs than it asked for leads
+    to this."""
     return not consumer.leasing.available or consumer.phase is not Phase.RUNNING
 
 
 def lines_up(consumer: Consumer) -> bool:
-    """Tell whether the role `line_up` has terms to declare, or new jobs to look at, or the worker stops."""
+    """Tell whether the role `line_up` has terms to declare, or new jobs to look at, or the worker
+    stops."""
     fair = consumer.leasing.fair
-    return fair is not None and (fair.undeclared or fair.unread or consumer.phase is not Phase.RUNNING)
+    return fair is not None and (
+        fair.undeclared or fair.unread or consumer.phase is not Phase.RUNNING
+    )
 
 
 def _piggyback(consumer: Consumer, limit: int) -> Call[bool]:
-    """Block, with a lease call behind the read. Return true if the read found something, but no job was leased."""
+    """Block, with a lease call behind the read. Return true if the read found something, but no job
+    was leased."""
     call = _LeaseCall.of(consumer, limit, woken=True)
     consumer.leasing.piggybacked = limit
     try:
         woken, grant = yield from _piggyback_op(consumer, limit)
-        if grant is None or not (grant.claims or grant.undecodable):  # `fetch` receives the rest of this answer, too
+        # `fetch` receives the rest of this answer, too
+        if grant is None or not (grant.claims or grant.undecodable):
             return woken
         consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
         yield from _granted(consumer, call, grant)
@@ -211,27 +232,31 @@ def _piggyback(consumer: Consumer, limit: int) -> Call[bool]:
             yield from _return_surplus(consumer)
     finally:
         consumer.leasing.piggybacked = 0
-    ahead = len(consumer.jobs.held) > consumer.slots()  # ahead of a slot: `fetch` checks whether a slot becomes free
+    # ahead of a slot: `fetch` checks whether a slot becomes free
+    ahead = len(consumer.jobs.held) > consumer.slots()
     if ahead or consumer.leasing.available or consumer.unsettled() or grant.next_due is not None:
         yield Wake()
     return False
 
 
 def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
-    """Return the operation that `_piggyback` sends. It is the last one if possible, which saves time for an arriving
-    job.
+    """Return the operation that `_piggyback` sends. It is the last one if possible, which saves
+    time for an arriving job.
     """
     last = consumer.leasing.last_piggyback
     key = (consumer.name, limit, consumer.suspects.may_come(consumer))
     if key not in last:
         op, again = (consumer.lease(consumer.name, most, 2) for most in (limit, 1))
         last.clear()
-        last[key] = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
+        last[key] = BlockThen(
+            consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops)
+        )
     return last[key]
 
 
 def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
-    """Return the operation that releases granted jobs that were not taken. It is `None` if all were taken."""
+    """Return the operation that releases granted jobs that were not taken. It is `None` if all were
+    taken."""
     claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
     return ops.release(claims) if claims else None
 
@@ -242,13 +267,21 @@ def _room(consumer: Consumer) -> int:
         if shared is not None:
             shared.leave(consumer)
         return 0
-    if (consumer.leasing.asking or consumer.leasing.piggybacked) and consumer.handler.concurrency == 1:
-        return 0  # two lease calls at a time may be answered in either order, and one slot promises order
-    return consumer.room() if shared is None else min(consumer.room(), shared.share(consumer, consumer.free()))
+    if (
+        consumer.leasing.asking or consumer.leasing.piggybacked
+    ) and consumer.handler.concurrency == 1:
+        # two lease calls at a time may be answered in either order, and one slot promises order
+        return 0
+    return (
+        consumer.room()
+        if shared is None
+        else min(consumer.room(), shared.share(consumer, consumer.free()))
+    )
 
 
 def _pause(consumer: Consumer) -> Call[float]:
-    """Do the other work of the role while it has nothing to send. Return the seconds to sleep, unless woken."""
+    """Do the other work of the role while it has nothing to send. Return the seconds to sleep,
+    unless woken."""
     shared = consumer.shared
     timers = consumer.timers
     if consumer.idle.asked:
@@ -263,7 +296,8 @@ def _pause(consumer: Consumer) -> Call[float]:
     if shared is not None:
         left = min(left, shared.recheck_after(consumer, now))
         if (other := shared.next()) not in (None, consumer):
-            yield Wake(owner=other)  # the other consumer waits for slots that this one does not need
+            # the other consumer waits for slots that this one does not need
+            yield Wake(owner=other)
     if timers.due_at is not None and timers.due_at > now:
         left = min(left, timers.due_at - now)
     elif timers.due_at is not None:
@@ -277,9 +311,9 @@ def _pause(consumer: Consumer) -> Call[float]:
 
 
 def _return_surplus(consumer: Consumer) -> Call[bool]:
-    """Give back jobs that wait for a slot, if any. Slow handlers hold all slots, and other workers may have free ones.
-    Lease nothing until a slot is freed. Lease at once if no slot is taken, as a busy machine has started no handler.
-    Return true if jobs were returned.
+    """Give back jobs that wait for a slot, if any. Slow handlers hold all slots, and other workers
+    may have free ones. Lease nothing until a slot is freed. Lease at once if no slot is taken, as a
+    busy machine has started no handler. Return true if jobs were returned.
     """
     consumer.wait_for_slot()  # first: a slot that becomes free from here on undoes this
     units, others_started = yield from TakeBack()
@@ -300,7 +334,8 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
     leased = cast("Sequence[HeldJob]", grant.claims)
     if earlier := _hold(consumer, leased, now):
         yield from lose(consumer, earlier)
-    if call.name != consumer.name:  # we were declared dead meanwhile, and peers have put these jobs back
+    # we were declared dead meanwhile, and peers have put these jobs back
+    if call.name != consumer.name:
         yield from lose(consumer, leased)
         return
     if consumer.leasing.loss_notices != call.loss_notices:  # the lost leases may be of these jobs
@@ -330,7 +365,8 @@ def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) 
     consumer.leasing.paused = grant.paused
     if not grant.paused or grant.claims:
         consumer.registration.name_claim.predecessor = ""
-    if grant.next_due is not None:  # counted from the moment of sending: the next call takes as long
+    # counted from the moment of sending: the next call takes as long
+    if grant.next_due is not None:
         consumer.expect(now if call.sent_at is None else call.sent_at, grant.next_due)
     number = len(grant.claims) + len(grant.undecodable)
     consumer.leasing.backlog = number >= call.limit or grant.more
@@ -349,10 +385,12 @@ def _unknown(ops: Ops, levels: int) -> str:
 
 
 def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[HeldJob]:
-    """Hold leased jobs. Return earlier deliveries of the same jobs, which lost their leases, and were leased again.
+    """Hold leased jobs. Return earlier deliveries of the same jobs, which lost their leases, and
+    were leased again.
 
-    Answers of two calls may come in either order, so the server's time decides. A token alone does not. It goes back
-    if a foreign command destroys the consumer group, and the same entries are delivered again.
+    Answers of two calls may come in either order, so the server's time decides. A token alone does
+    not. It goes back if a foreign command destroys the consumer group, and the same entries are
+    delivered again.
     """
     over: list[HeldJob] = []
     for held in fresh:
@@ -360,7 +398,9 @@ def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[Held
         if (other := consumer.jobs.held.get(held.entry)) is None:
             consumer.jobs.held[held.entry] = held
         else:
-            earlier, consumer.jobs.held[held.entry] = sorted((other, held), key=attrgetter("leased_at", "token"))
+            earlier, consumer.jobs.held[held.entry] = sorted(
+                (other, held), key=attrgetter("leased_at", "token")
+            )
             over.append(earlier)
     return over
 
@@ -376,7 +416,8 @@ def _start(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
 
 
 def _gather(consumer: Consumer) -> Call[float | None]:
-    """Start the batches that are full, or old enough. Return the seconds until the next batch is old enough."""
+    """Start the batches that are full, or old enough. Return the seconds until the next batch is
+    old enough."""
     if not consumer.jobs.gathered:
         return None
     now = yield from Now()
@@ -384,7 +425,8 @@ def _gather(consumer: Consumer) -> Call[float | None]:
     units = [batch for batch in batches if len(batch) == consumer.handler.max_size]
     others = [batch for batch in batches if len(batch) < consumer.handler.max_size]
     if units and not (consumer.handler.same and others):  # the other values wait for longer
-        consumer.timers.full_at = now + consumer.handler.max_wait  # the remaining jobs came just now
+        # the remaining jobs came just now
+        consumer.timers.full_at = now + consumer.handler.max_wait
     left = consumer.timers.full_at - now
     if left <= 0:
         units = [*units, *others]
@@ -397,7 +439,8 @@ def _gather(consumer: Consumer) -> Call[float | None]:
 
 
 def _batches(consumer: Consumer, gathered: list[HeldJob]) -> list[list[HeldJob]]:
-    """Divide jobs into batches, in their order, each with jobs of one value if the handler asks for that."""
+    """Divide jobs into batches, in their order, each with jobs of one value if the handler asks for
+    that."""
     handler = consumer.handler
     size = consumer.handler.max_size
     values: dict[object, list[HeldJob]] = {} if handler.same else {None: gathered}

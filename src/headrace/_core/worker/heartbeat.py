@@ -1,4 +1,5 @@
-"""The heartbeat role. It tells the server that the worker is alive, and learns if its peers declared it dead."""
+"""The heartbeat role. It tells the server that the worker is alive, and learns if its peers
+declared it dead."""
 
 from __future__ import annotations
 
@@ -14,19 +15,29 @@ from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.op import Op
 from headrace._protocol.replies import Entered
 
-BEATS_AT_ONCE = 250  # heartbeats in one round trip: they occupy the server for one or two milliseconds
+# heartbeats in one round trip: they occupy the server for one or two milliseconds
+BEATS_AT_ONCE = 250
 
 
 def beat(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
-    """Send heartbeats of all consumers, or *members*. Rename a consumer that was declared dead, and start it again."""
+    """Send heartbeats of all consumers, or *members*. Rename a consumer that was declared dead, and
+    start it again."""
     consumers = worker.consumers if members is None else members
     while worker.phase < Phase.STOPPED:
         began = yield from Now()
         wait = worker.settings.heartbeat
-        due = [consumer for consumer in consumers if not (consumer.idle.on or consumer.leasing.shard_gone)]
+        due = [
+            consumer
+            for consumer in consumers
+            if not (consumer.idle.on or consumer.leasing.shard_gone)
+        ]
         if worker.phase is not Phase.RUNNING:  # each step of a stop wakes this role
             wait /= 2
-            due = [one for one in due if not (one.registered and began - one.registration.beaten < wait)]
+            due = [
+                one
+                for one in due
+                if not (one.registered and began - one.registration.beaten < wait)
+            ]
         for start in range(0, len(due), BEATS_AT_ONCE):
             wait = min(wait, (yield from _beat(worker, due[start : start + BEATS_AT_ONCE])))
         late = (yield from Now()) - began
@@ -34,11 +45,17 @@ def beat(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
 
 
 def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Call[float]:
-    """Send the heartbeats of these consumers in one round trip. Return the seconds until the next time."""
+    """Send the heartbeats of these consumers in one round trip. Return the seconds until the next
+    time."""
     for consumer in consumers:
-        consumer.idle.beating = True  # before the check for idle mode: that role checks the other way round
+        # before the check for idle mode: that role checks the other way round
+        consumer.idle.beating = True
     try:
-        return (yield from _beat_for(worker, [consumer for consumer in consumers if not consumer.idle.on]))
+        return (
+            yield from _beat_for(
+                worker, [consumer for consumer in consumers if not consumer.idle.on]
+            )
+        )
     finally:
         for consumer in consumers:
             consumer.idle.beating = False
@@ -48,9 +65,12 @@ def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Call[float]:
     fresh = [not consumer.registered for consumer in consumers]
     names = [consumer.name for consumer in consumers]
     now = yield from Now()
-    # A worker that lives and has said nothing counts as one without terms, so it says which it has before.
+    # A worker that lives and has said nothing counts as one without terms, so it says which it has
+    # before.
     tells = [
-        one for one, new in zip(consumers, fresh, strict=True) if new and one.leasing.fair and one.leasing.fair.own
+        one
+        for one, new in zip(consumers, fresh, strict=True)
+        if new and one.leasing.fair and one.leasing.fair.own
     ]
     ops: list[Op[Any]] = [fair_ops.tell(one.ops, one.name) for one in tells]
     ops += [consumer.sign(worker.settings, now) for consumer in consumers]

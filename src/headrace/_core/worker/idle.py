@@ -1,8 +1,9 @@
-"""Idle mode. A worker with many queues stops heartbeats and sweeps for queues that have been inactive.
+"""Idle mode. A worker with many queues stops heartbeats and sweeps for queues that have been
+inactive.
 
-An idle worker is registered for a long time. Before it leases again, it sends a heartbeat, which notifies its peers.
-Idle peers then resume sweeping the queue, as they do when a new worker starts. As long as any worker is active in a
-queue, all other workers monitor it.
+An idle worker is registered for a long time. Before it leases again, it sends a heartbeat, which
+notifies its peers. Idle peers then resume sweeping the queue, as they do when a new worker starts.
+As long as any worker is active in a queue, all other workers monitor it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from headrace._core.worker.renewal import died
 from headrace._protocol.features import presence as presence_ops
 from headrace._protocol.op import Op
 
-EACH_S = 0.25  # seconds for each queue between two calls for one queue: 4 calls a second for all queues
+# seconds for each queue between two calls for one queue: 4 calls a second for all queues
+EACH_S = 0.25
 LEAST_S = 30.0  # the shortest and the longest time between two calls for one queue
 MOST_S = 1200.0
-SLACK_S = 120.0  # seconds for which a worker stays registered beyond that time: its next call may be late
+# seconds for which a worker stays registered beyond that time: its next call may be late
+SLACK_S = 120.0
 AGAIN_S = LEAST_S  # seconds until the next try, if other workers were active or the queue had work
 
 ALL_IDLE = 2  # the answer to `rest` if all other workers are idle, too
@@ -29,7 +32,8 @@ def duration(queues: int) -> float:
 
 
 def ask_for_idle(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
-    """Ask `fetch` to register this consumer for a long time, which differs between consumers to spread calls."""
+    """Ask `fetch` to register this consumer for a long time, which differs between consumers to
+    spread calls."""
     idle = consumer.idle
     idle.try_at = now + AGAIN_S
     idle.timeout = worker.settings.timeout
@@ -38,7 +42,8 @@ def ask_for_idle(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
 
 
 def enter_idle(consumer: Consumer) -> Role:
-    """Register an idle queue for a long time. No lease call is under way, as only `fetch` calls this."""
+    """Register an idle queue for a long time. No lease call is under way, as only `fetch` calls
+    this."""
     idle = consumer.idle
     name = consumer.name
     seconds = idle.asked
@@ -72,7 +77,8 @@ def enter_idle(consumer: Consumer) -> Role:
 
 
 def leave_idle(consumer: Consumer) -> list[Op[bool]]:
-    """Leave idle mode before a lease call. Return the heartbeat to send first, if the consumer was idle."""
+    """Leave idle mode before a lease call. Return the heartbeat to send first, if the consumer was
+    idle."""
     idle = consumer.idle
     idle.asked = 0.0
     if not idle.on:
@@ -83,7 +89,8 @@ def leave_idle(consumer: Consumer) -> list[Op[bool]]:
 
 
 def note_activity(consumer: Consumer) -> bool:
-    """Record that other workers may be active. Return true if the queue was unswept, and must be swept now."""
+    """Record that other workers may be active. Return true if the queue was unswept, and must be
+    swept now."""
     idle = consumer.idle
     all_idle = idle.all_idle
     idle.all_idle = False

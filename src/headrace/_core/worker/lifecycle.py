@@ -1,5 +1,5 @@
-"""The life of a whole worker. It has its phases, the jobs it still holds, and how long its stop waits for the
-server.
+"""The life of a whole worker. It has its phases, the jobs it still holds, and how long its stop
+waits for the server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Lifecycle:
     settings: WorkerSettings
     consumers: Sequence[Consumer]
     phase: Phase = Phase.RUNNING
-    stalled_since: float | None = None  # since when the thread of the handlers has not answered the engine
+    # since when the thread of the handlers has not answered the engine
+    stalled_since: float | None = None
     suspects: Suspects = field(factory=Suspects)
 
     def __attrs_post_init__(self) -> None:
@@ -51,7 +52,9 @@ class Lifecycle:
 
     def running(self, now: float) -> bool:
         """Tell whether handlers run for which a stop waits."""
-        return self.phase < Phase.HALTING and any(consumer.running(now) for consumer in self.consumers)
+        return self.phase < Phase.HALTING and any(
+            consumer.running(now) for consumer in self.consumers
+        )
 
     def stalled(self, now: float) -> float:
         """Return how many seconds the engine of the handlers has hung."""
@@ -60,12 +63,19 @@ class Lifecycle:
 
     def kept(self) -> list[tuple[str, str]]:
         """Return queue and id of every job that we could not give back."""
-        claims = {claim.entry: claim for consumer in self.consumers if consumer.registered for claim in consumer.kept()}
+        claims = {
+            claim.entry: claim
+            for consumer in self.consumers
+            if consumer.registered
+            for claim in consumer.kept()
+        }
         return [(claim.job.queue, claim.job.id) for claim in claims.values()]
 
     def leave(self, members: Sequence[Consumer] | None = None) -> Role:
         """Unregister all consumers, or *members*. This gives back all jobs that they still hold."""
-        for consumer in (one for one in (self.consumers if members is None else members) if one.registered):
+        for consumer in (
+            one for one in (self.consumers if members is None else members) if one.registered
+        ):
             more = "1"
             while more == "1":
                 number, more = yield from send(consumer.ops.leave(consumer.name))
@@ -74,14 +84,15 @@ class Lifecycle:
 
 
 def many(worker: Lifecycle) -> bool:
-    """Tell whether a worker has so many queues that their calls share round trips, and their reads a connection."""
+    """Tell whether a worker has so many queues that their calls share round trips, and their reads
+    a connection."""
     return len(worker.consumers) > ALONE_AT_MOST
 
 
 @define(eq=False)
 class ShutdownDeadline:
-    """The time that a stop waits for the server. It lasts while handlers run or answers arrive, plus *patience*
-    seconds.
+    """The time that a stop waits for the server. It lasts while handlers run or answers arrive,
+    plus *patience* seconds.
     """
 
     worker: Lifecycle
@@ -99,8 +110,8 @@ class ShutdownDeadline:
         return now - self._ran_at
 
     def over(self, now: float, answers: int) -> bool:
-        """Tell whether to give up. Call it several times a second. A longer gap means that this process was suspended,
-        and the time begins again.
+        """Tell whether to give up. Call it several times a second. A longer gap means that this
+        process was suspended, and the time begins again.
         """
         if self.worker.running(now):
             self.silent_since = self._ran_at = now

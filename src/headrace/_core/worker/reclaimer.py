@@ -18,13 +18,18 @@ from headrace._protocol.replies import Reclaimed
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two sweeps for dead workers, at most
 SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
-REST_AT_MOST_S = 5.0  # seconds between two sweeps of an idle queue, unless the worker has many queues
+# seconds between two sweeps of an idle queue, unless the worker has many queues
+REST_AT_MOST_S = 5.0
 
 
 def reclaim(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
     """Put back the jobs of dead workers and of expired leases. Promote due jobs."""
     consumers = worker.consumers if members is None else members
-    spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, POLL_S]
+    spans = [
+        SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat,
+        worker.settings.timeout / 5,
+        POLL_S,
+    ]
     for consumer in consumers:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
     tick = min(spans)
@@ -36,7 +41,9 @@ def reclaim(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Rol
             if consumer.idle.all_idle:
                 yield from _measure(consumer)
         for start in range(0, len(due), SWEEPS_AT_ONCE):
-            again = min(again, (yield from sweep(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
+            again = min(
+                again, (yield from sweep(worker, due[start : start + SWEEPS_AT_ONCE], tick))
+            )
         if len(due) > SWEEPS_AT_ONCE:  # the sweeps took some time
             again = max(0.01, again - ((yield from Now()) - began))
         yield Sleep(again)
@@ -47,10 +54,12 @@ def _due(consumer: Consumer, now: float) -> bool:
 
 
 def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S) -> Call[float]:
-    """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the next time."""
+    """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the
+    next time."""
     now = yield from Now()
     swept: list[Consumer] = []
-    yield from declare([consumer for consumer in consumers if consumer.registered])  # again: a queue was deleted
+    # again: a queue was deleted
+    yield from declare([consumer for consumer in consumers if consumer.registered])
     for consumer in consumers:
         for held in consumer.overdue(now):
             consumer.ended(held, TimeoutError(overran(consumer.of(held).deadline)))
@@ -84,7 +93,9 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
         yield Wake(owner=consumer)
     if consumer.idle.all_idle:
         return  # idle mode began while the sweep was under way
-    consumer.timers.sweep_at = now + _unswept_for(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
+    consumer.timers.sweep_at = now + _unswept_for(
+        consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S
+    )
     if not (found.rests or consumer.idle.on):
         consumer.idle.try_at = now + worker.settings.timeout
     elif many(worker) and consumer.idle.try_at <= now:
@@ -92,16 +103,25 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
 
 
 def _unswept_for(consumer: Consumer, found: Reclaimed, most: float) -> float:
-    """Return how many seconds the queue can be left unswept while this worker holds no job of it. The next sweep comes
-    before a job leased meanwhile reaches the end of its lease or its deadline.
+    """Return how many seconds the queue can be left unswept while this worker holds no job of it.
+    The next sweep comes before a job leased meanwhile reaches the end of its lease or its deadline.
     """
     if not found.rests or found.again is None:
         return 0.0
-    return min(found.again, most, consumer.ops.settings.lease / 2, (consumer.handler.deadline or FOREVER_S) * 0.75)
+    return min(
+        found.again,
+        most,
+        consumer.ops.settings.lease / 2,
+        (consumer.handler.deadline or FOREVER_S) * 0.75,
+    )
 
 
 def _measure(consumer: Consumer) -> Role:
     if consumer.gauge is None or not consumer.gauge.due():
         return
-    shares = [] if not consumer.leasing.lines else (yield from send(fair_ops.shares(consumer.ops, "")))[0]
+    shares = (
+        []
+        if not consumer.leasing.lines
+        else (yield from send(fair_ops.shares(consumer.ops, "")))[0]
+    )
     consumer.gauge.read(*(yield from send(view_ops.measure(consumer.ops))), shares)

@@ -1,8 +1,8 @@
 """The leases of held jobs. The role `renew` keeps them, and other roles check them or give them up.
 
-A lease is renewed after a third of its duration. The role shares only the consumers' state with the handlers, so an
-engine may run it where handlers can't block it. A bound ensures that a worker whose handlers hang for ever does not
-keep their jobs for ever.
+A lease is renewed after a third of its duration. The role shares only the consumers' state with the
+handlers, so an engine may run it where handlers can't block it. A bound ensures that a worker whose
+handlers hang for ever does not keep their jobs for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from headrace._protocol.limits import CLAIMS_PER_SCRIPT, POLL_S
 
 
 def renew(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
-    """Renew leases in time. Give up a consumer's jobs if the engine of its handlers has hung for too long."""
+    """Renew leases in time. Give up a consumer's jobs if the engine of its handlers has hung for
+    too long."""
     consumers = worker.consumers if members is None else members
     tick = min(POLL_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
     while worker.phase < Phase.HALTING:
@@ -24,7 +25,8 @@ def renew(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
         for consumer in consumers:
             if consumer.jobs.held and worker.stalled(now) >= consumer.stalls_at_most:
                 yield from died(consumer)
-            yield from check(consumer, consumer.renewals(now))  # in bounded scripts, each in a round trip of its own
+            # in bounded scripts, each in a round trip of its own
+            yield from check(consumer, consumer.renewals(now))
         yield Sleep(tick)
 
 
@@ -51,8 +53,8 @@ def renewed(consumer: Consumer, part: Sequence[HeldJob], verdicts: Sequence[bool
 
 
 def check_named(consumer: Consumer, message: bytes) -> Role:
-    """Check the leases that a message names, or all leases for `*`. The message may be wrong, as only the
-    server knows.
+    """Check the leases that a message names, or all leases for `*`. The message may be wrong, as
+    only the server knows.
     """
     consumer.leasing.loss_notices += (
         1  # before the check: jobs that are on their way to us are checked when they arrive
@@ -71,7 +73,8 @@ def declare_again(consumer: Consumer) -> None:
 
 
 def lose(consumer: Consumer, gone: Sequence[HeldJob]) -> Role:
-    """Give up jobs that are no longer ours, and tell their handlers. Later returns of them do not count."""
+    """Give up jobs that are no longer ours, and tell their handlers. Later returns of them do not
+    count."""
     gone = [held for held in gone if not consumer.parts(held)]
     for held in gone:
         consumer.forget(held)
@@ -81,9 +84,14 @@ def lose(consumer: Consumer, gone: Sequence[HeldJob]) -> Role:
 
 
 def died(consumer: Consumer) -> Role:
-    """Start again under a new name, as peers declared the old one dead. Stop its jobs, which run elsewhere now."""
-    consumer.rename()  # first: jobs that a call under the old name still brings are then known to be lost
+    """Start again under a new name, as peers declared the old one dead. Stop its jobs, which run
+    elsewhere now."""
+    # first: jobs that a call under the old name still brings are then known to be lost
+    consumer.rename()
     consumer.note("worker_declared_dead", None, None, None)
-    yield from lose(consumer, [held for held in list(consumer.jobs.held.values()) if held.worker != consumer.name])
+    yield from lose(
+        consumer,
+        [held for held in list(consumer.jobs.held.values()) if held.worker != consumer.name],
+    )
     consumer.leasing.available = True
     yield Wake(everyone=True)  # the new name must be registered

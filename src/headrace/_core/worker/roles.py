@@ -1,7 +1,8 @@
-"""The roles of a worker, as generators of effects. They have no thread, no task, no clock and no socket.
+"""The roles of a worker, as generators of effects. They have no thread, no task, no clock and no
+socket.
 
-An engine drives every role that `all_roles` names, performs its effects, runs handlers, and calls `Consumer.begin` and
-`Consumer.finished`. Each role ends at a phase of the worker.
+An engine drives every role that `all_roles` names, performs its effects, runs handlers, and calls
+`Consumer.begin` and `Consumer.finished`. Each role ends at a phase of the worker.
 """
 
 from __future__ import annotations
@@ -30,16 +31,22 @@ from headrace._core.worker.shared_read import (
 )
 from headrace._core.worker.variants import watch
 
-# Each channel has its own connections, so a heartbeat waits for no other call, and blocked reads can be closed. Roles
-# that keep our jobs use the channel of the heartbeat, which waits for no handler either.
+# Each channel has its own connections, so a heartbeat waits for no other call, and blocked reads
+# can be closed. Roles that keep our jobs use the channel of the heartbeat, which waits for no
+# handler either.
 Channel = Literal["work", "pulse", "blocking"]
 # The name of the role, its generator, its owner (a consumer, several, or none), and its channel.
 RoleOwner: TypeAlias = Consumer | SharedRead | None
 NamedRole: TypeAlias = tuple[str, Role, RoleOwner, Channel]
 Feature: TypeAlias = Callable[[Lifecycle, Sequence[Consumer], Place], Iterator[NamedRole]]
 
-# Roles that a consumer wakes only if they have something to do: handlers end thousands of times a second.
-WAKE_IF: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks, "line_up": lines_up}
+# Roles that a consumer wakes only if they have something to do: handlers end thousands of times a
+# second.
+WAKE_IF: Mapping[str, Callable[[Consumer], bool]] = {
+    "wait": blocks,
+    "tick": ticks,
+    "line_up": lines_up,
+}
 
 
 def all_roles(
@@ -51,8 +58,8 @@ def all_roles(
 ) -> Iterator[NamedRole]:
     """Yield every role of a worker.
 
-    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two places.
-    *members*: these consumers instead of all. *features*: each one adds its own roles.
+    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of
+    two places. *members*: these consumers instead of all. *features*: each one adds its own roles.
     """
     consumers = worker.consumers if members is None else members
     for group in by_place(consumers, place):

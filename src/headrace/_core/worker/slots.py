@@ -1,4 +1,5 @@
-"""The slots of a handler whose queue has several shards. Its consumers, one a shard, share them and take turns."""
+"""The slots of a handler whose queue has several shards. Its consumers, one a shard, share them and
+take turns."""
 
 from __future__ import annotations
 
@@ -16,14 +17,20 @@ if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
 
 WORTH_A_CALL = (
-    LEASED_PER_SCRIPT  # jobs that are leased at once, if there are slots for twice as many, or they start soon
+    # jobs that are leased at once, if there are slots for twice as many, or they start soon
+    LEASED_PER_SCRIPT
 )
 ROUND_S = 0.1  # seconds in which each shard should have a turn, if all shards have a backlog
 TURNS_AT_ONCE = 2  # shards with a backlog that lease at the same time: more only use memory
-CALLS_A_TURN = 8  # lease calls in a turn at most: jobs leased by one call are settled with a later call
-STILL_S = 0.02  # seconds without an answer from the shard whose turn it is, after which another shard has the turn
-ASK_EACH_S = 0.01  # seconds between calls to two shards that were empty, and are asked again while no slot is free
-ASKS_S = 1.0  # seconds for which slots are kept for a lease call; a longer call means that the node is out of reach
+# lease calls in a turn at most: jobs leased by one call are settled with a later call
+CALLS_A_TURN = 8
+# seconds without an answer from the shard whose turn it is, after which another shard has the turn
+STILL_S = 0.02
+# seconds between calls to two shards that were empty, and are asked again while no slot is free
+ASK_EACH_S = 0.01
+# seconds for which slots are kept for a lease call; a longer call means that the node is out of
+# reach
+ASKS_S = 1.0
 
 
 @define(eq=False)
@@ -35,7 +42,8 @@ class Turn:
     began: float  # when its first call was sent
 
     def over(self, now: float) -> bool:
-        """Tell whether the turn has ended, as all calls are answered, no jobs are left, or the shard is too slow."""
+        """Tell whether the turn has ended, as all calls are answered, no jobs are left, or the
+        shard is too slow."""
         member = self.consumer
         if not member.leasing.available or (self.calls <= 0 and not member.leasing.asking):
             return True
@@ -44,18 +52,20 @@ class Turn:
 
 @define(eq=False)
 class SharedSlots:
-    """The slots that several consumers share. It is safe for threads, as each step is a single operation on a dict."""
+    """The slots that several consumers share. It is safe for threads, as each step is a single
+    operation on a dict."""
 
     members: Sequence[Consumer] = ()
     now: float = 0.0  # the time of the last event
     mean: float | None = None  # seconds that a batch takes
     saturated: bool = False  # one of the members is saturated
-    _waiting: dict[int, Consumer] = field(factory=dict[int, "Consumer"])  # consumers without a slot, the first in front
+    # consumers without a slot, the first in front
+    _waiting: dict[int, Consumer] = field(factory=dict[int, "Consumer"])
     _turns: dict[int, Turn] = field(factory=dict[int, Turn])  # turns of shards that have a backlog
 
     def takes_schedules(self, ops: Ops) -> bool | None:  # noqa: ARG002 - one shard alone does
-        """Tell whether schedules are made in the shard of *ops*. `None` means that they are not even declared there
-        yet.
+        """Tell whether schedules are made in the shard of *ops*. `None` means that they are not
+        even declared there yet.
         """
         return True
 
@@ -74,9 +84,9 @@ class SharedSlots:
         return number
 
     def share(self, consumer: Consumer, free: int) -> int:
-        """Return the fair share of the *free* slots for *consumer*. If it is 0, the consumer waits for its turn, and a
-        slot is kept for it. Only a few consumers with a backlog lease at the same time. Each leases several times in a
-        row.
+        """Return the fair share of the *free* slots for *consumer*. If it is 0, the consumer waits
+        for its turn, and a slot is kept for it. Only a few consumers with a backlog lease at the
+        same time. Each leases several times in a row.
         """
         granted = self._share(consumer, free)
         if granted >= free:
@@ -89,11 +99,13 @@ class SharedSlots:
         takers = self._takers()
         least, soon = self._worth(consumer, takers)
         before = 0
-        if turn is None and not consumer.jobs.gathered:  # fill a started batch before another one starts
+        # fill a started batch before another one starts
+        if turn is None and not consumer.jobs.gathered:
             for member in list(self._waiting.values()):
                 if member is consumer:
                     break
-                before += not member.leasing.sending  # a call to a node out of reach holds up no other consumer
+                # a call to a node out of reach holds up no other consumer
+                before += not member.leasing.sending
             if consumer.leasing.backlog and before + len(self._turns) >= TURNS_AT_ONCE:
                 self._waiting.setdefault(id(consumer), consumer)
                 return 0
@@ -115,8 +127,8 @@ class SharedSlots:
         return max(least, left // takers, min(left // 2, WORTH_A_CALL), min(left, soon))
 
     def _ask_again(self) -> None:
-        """Let consumers whose shards were found empty a round ago wait for a slot. While no slot is free, no blocked
-        read watches their shards, so nothing reports new jobs there.
+        """Let consumers whose shards were found empty a round ago wait for a slot. While no slot is
+        free, no blocked read watches their shards, so nothing reports new jobs there.
         """
         before = self.now - max(ROUND_S, ASK_EACH_S * len(self.members))
         for member in self.members:
@@ -137,15 +149,17 @@ class SharedSlots:
         return len(self._turns) >= TURNS_AT_ONCE
 
     def _calls(self, consumer: Consumer, takers: int) -> int:
-        """Return how many calls a turn has. It has fewer if jobs take longer, so that a round stays short."""
+        """Return how many calls a turn has. It has fewer if jobs take longer, so that a round stays
+        short."""
         return max(1, min(CALLS_A_TURN, consumer.starts_within(ROUND_S) // takers // WORTH_A_CALL))
 
     def _takers(self) -> int:
         return max(1, len([member for member in self.members if member.leasing.available]))
 
     def _worth(self, consumer: Consumer, takers: int) -> tuple[int, int]:
-        """Return the fewest slots that are worth a call, and the jobs that the call may lease regardless of the others'
-        shares. The second number fills a batch, or counts jobs that start soon.
+        """Return the fewest slots that are worth a call, and the jobs that the call may lease
+        regardless of the others' shares. The second number fills a batch, or counts jobs that start
+        soon.
         """
         handler = consumer.handler
         if handler.batch:
@@ -156,26 +170,35 @@ class SharedSlots:
         return max(1, min(soon, ahead // 2)), soon
 
     def _kept(self, consumer: Consumer) -> int:
-        """Return how many slots are kept for batches that other consumers still fill, if they can be reached."""
+        """Return how many slots are kept for batches that other consumers still fill, if they can
+        be reached."""
         if not consumer.handler.batch:
             return 0
         kept = 0
         size = consumer.handler.max_size
         recently = self.now - ASKS_S
         for member in self.members:
-            if member is not consumer and member.leasing.available and (member.jobs.gathered or member.leasing.asking):
+            if (
+                member is not consumer
+                and member.leasing.available
+                and (member.jobs.gathered or member.leasing.asking)
+            ):
                 asked = not member.leasing.asking or member.leasing.asked_at > recently
-                kept += max(0, size - len(member.jobs.gathered) - member.leasing.asking) if asked else 0
+                kept += (
+                    max(0, size - len(member.jobs.gathered) - member.leasing.asking) if asked else 0
+                )
         return kept
 
     def recheck_after(self, consumer: Consumer, now: float) -> float:
-        """Record the time. Return the seconds that *consumer* should wait before it asks again, unless woken."""
+        """Record the time. Return the seconds that *consumer* should wait before it asks again,
+        unless woken."""
         self.now = now
         if id(consumer) in self._turns:
             return STILL_S
         if id(consumer) not in self._waiting:
             return FOREVER_S
-        return ROUND_S if self._crowded() else ASKS_S  # the shards whose turn it is may be on a node out of reach
+        # the shards whose turn it is may be on a node out of reach
+        return ROUND_S if self._crowded() else ASKS_S
 
     def leave(self, consumer: Consumer) -> None:
         """Record that *consumer* waits for no slot."""
@@ -186,20 +209,27 @@ class SharedSlots:
         """Return the consumer whose turn it is, if one waits and slots are free for it."""
         if not self._waiting or self._crowded():
             return None
-        first = next((member for member in list(self._waiting.values()) if not member.leasing.sending), None)
-        if first is None or first.free() - self._kept(first) < self._worth(first, self._takers())[0]:
+        first = next(
+            (member for member in list(self._waiting.values()) if not member.leasing.sending), None
+        )
+        if (
+            first is None
+            or first.free() - self._kept(first) < self._worth(first, self._takers())[0]
+        ):
             return None
         return first
 
     def moved(self) -> None:
-        """Record that a slot is free. Jobs that were returned for lack of a slot may be leased again."""
+        """Record that a slot is free. Jobs that were returned for lack of a slot may be leased
+        again."""
         self.saturated = False
         for member in self.members:
             member.leasing.saturated = False
 
 
 def first_of(consumer: Consumer) -> Consumer:
-    """Return the first consumer that shares slots with *consumer*. It is itself, if it has its own."""
+    """Return the first consumer that shares slots with *consumer*. It is itself, if it has its
+    own."""
     return consumer if consumer.shared is None else consumer.shared.members[0]
 
 

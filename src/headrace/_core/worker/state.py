@@ -18,7 +18,8 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Entered
 from headrace.errors import NameTaken
 
-SILENT_HEARTBEATS = 1.5  # heartbeats without a sign of life after which the worker that had our name is dead
+# heartbeats without a sign of life after which the worker that had our name is dead
+SILENT_HEARTBEATS = 1.5
 
 
 @define(eq=False)
@@ -31,13 +32,19 @@ class NameClaim:
     since: float = 0.0  # when we saw that worker
     predecessor: str = ""  # the worker that had this name before; jobs that it still holds are ours
 
-    def op(self, worker: str, settings: WorkerSettings, now: float, kinds: Sequence[str]) -> Op[Entered]:
-        """Return the operation that claims the name, for a worker that has handlers for jobs of *kinds*."""
+    def op(
+        self, worker: str, settings: WorkerSettings, now: float, kinds: Sequence[str]
+    ) -> Op[Entered]:
+        """Return the operation that claims the name, for a worker that has handlers for jobs of
+        *kinds*."""
         decide = bool(self.seen) and now - self.since >= SILENT_HEARTBEATS * settings.heartbeat
-        return self.ops.register(worker, self.name, settings.timeout, self.seen, decide=decide, kinds=kinds)
+        return self.ops.register(
+            worker, self.name, settings.timeout, self.seen, decide=decide, kinds=kinds
+        )
 
     def admits(self, answer: Entered, now: float) -> bool:
-        """Tell whether the name is ours. If not, ask again. Raises `NameTaken` if another live worker has the name."""
+        """Tell whether the name is ours. If not, ask again. Raises `NameTaken` if another live
+        worker has the name."""
         if answer.verdict < 0:
             raise NameTaken(
                 f"name={self.name!r}: {answer.other} lives under this name, on queue {self.ops.keys.queue!r}; give "
@@ -54,7 +61,8 @@ class NameClaim:
 
 @define(eq=False)
 class Spread:
-    """Handlers that were free at once, and begin one after another, so that they do not end in step."""
+    """Handlers that were free at once, and begin one after another, so that they do not end in
+    step."""
 
     left: int = 0  # handlers that wait for their moment
     next_at: float = 0.0  # when the next of them may begin
@@ -75,13 +83,15 @@ class Spread:
 
 @define(eq=False)
 class FairLeasing:
-    """The terms by which a consumer leases. `_core/worker/terms` and `_core/fair/roles` write it."""
+    """The terms by which a consumer leases. `_core/worker/terms` and `_core/fair/roles` write
+    it."""
 
     own: str  # the structure of the terms that this worker declares, '' for none
     undeclared: bool  # the server is to be told, or asked, before anything is leased
     said: bool = False  # the server has been told under this name
     queues: Structure = field(init=False)  # the structure of the terms that the queue has
-    weights: dict[Any, float] = field(factory=dict[Any, float])  # that this worker declares, by value
+    # that this worker declares, by value
+    weights: dict[Any, float] = field(factory=dict[Any, float])
     known: bool = False  # the server has said which terms the queue has
     logged: bool = False  # the log says that these are not the worker's own
     unread: bool = False  # the last look at new jobs did not reach their end
@@ -109,34 +119,42 @@ class FairLeasing:
 
 @define(eq=False)
 class Leasing:
-    """The lease calls of a consumer that are under way, and whether another may follow. `fetch` and `wait` write it.
-    `control` wakes these roles through it.
+    """The lease calls of a consumer that are under way, and whether another may follow. `fetch` and
+    `wait` write it. `control` wakes these roles through it.
     """
 
     asking: int = 0  # jobs that the lease calls under way ask for
     asked_at: float = 0.0  # when the last lease call was sent
     sending: int = 0  # round trips of `fetch` that are under way
-    piggybacked: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
-    last_piggyback: dict[tuple[Any, ...], BlockThen] = field(factory=dict[tuple[Any, ...], BlockThen])
-    """The last lease calls behind blocked reads, by name, number, and whether a suspect may come."""
+    # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
+    piggybacked: int = 0
+    last_piggyback: dict[tuple[Any, ...], BlockThen] = field(
+        factory=dict[tuple[Any, ...], BlockThen]
+    )
+    """The last lease calls behind blocked reads, by name, number, and whether a suspect may
+    come."""
     available: bool = True  # the queue may have jobs to lease
     backlog: bool = False  # the last lease call brought as many jobs as it asked for
     woken: bool = False
     saturated: bool = False  # no slot becomes free: lease nothing until a slot is freed
-    blocked_by_older: bool = False  # the queue is ordered, and older jobs of these keys are in other shards
+    # the queue is ordered, and older jobs of these keys are in other shards
+    blocked_by_older: bool = False
     paused: bool = False
     quiet: bool = False  # an operator asks this worker to lease nothing
     shard_gone: bool = False  # its shard is gone
-    levels_logged: int = 0  # the queue's number of levels that was logged, as this worker knows fewer
+    # the queue's number of levels that was logged, as this worker knows fewer
+    levels_logged: int = 0
     loss_notices: int = 0  # number of messages that leases were taken from us
     fair: FairLeasing | None = None  # if the queue had terms, or the worker declares some
 
     @property
     def barred(self) -> bool:
-        """Whether nothing may be leased for now. An operator asks for that, older jobs are in other shards, or the
-        worker has not declared its terms.
+        """Whether nothing may be leased for now. An operator asks for that, older jobs are in other
+        shards, or the worker has not declared its terms.
         """
-        return self.quiet or self.blocked_by_older or (self.fair is not None and self.fair.undeclared)
+        return (
+            self.quiet or self.blocked_by_older or (self.fair is not None and self.fair.undeclared)
+        )
 
     @property
     def lines(self) -> bool:
@@ -152,13 +170,15 @@ class ActiveJobs:
     gathered: list[HeldJob] = field(factory=list[HeldJob])  # jobs of the next batch
     completed: deque[Claim] = field(factory=deque[Claim])  # completed, without a result to keep
     done: deque[Settlement] = field(factory=deque[Settlement])  # all other settlements
-    under_way: list[SettlementBatch] = field(factory=list[SettlementBatch])  # sent and not answered yet
+    # sent and not answered yet
+    under_way: list[SettlementBatch] = field(factory=list[SettlementBatch])
     dropped: list[HeldJob] = field(factory=list[HeldJob])  # not settled, as the worker leaves
     mean: float | None = None  # seconds that a batch takes
     slot_moved_at: float = 0.0  # when a batch last got a slot, or began to wait for a slot
     lost: int = 0  # settlements that came too late
     given_back: int = 0  # jobs given back while the worker stops
-    runs: dict[HeldJob, Any] = field(factory=dict[HeldJob, Any])  # the steps of jobs whose handlers take some
+    # the steps of jobs whose handlers take some
+    runs: dict[HeldJob, Any] = field(factory=dict[HeldJob, Any])
 
 
 @define(eq=False)
@@ -170,7 +190,8 @@ class Registration:
     registered: bool = False
     declared: bool = False
     beaten: float = 0.0  # when the last answered beat was sent
-    asked: bool = False  # an operator asks for something: the role `report` learns of it. `listen` sets it
+    # an operator asks for something: the role `report` learns of it. `listen` sets it
+    asked: bool = False
 
 
 @define(eq=False)
@@ -186,10 +207,13 @@ class Timers:
 
 @define(eq=False)
 class IdleMode:
-    """The idle mode of one consumer. The role `fetch` sets its fields, unless a comment names another."""
+    """The idle mode of one consumer. The role `fetch` sets its fields, unless a comment names
+    another."""
 
-    on: bool = False  # registered for long, or about to be: no heartbeats, except one before the next lease call
-    all_idle: bool = False  # all other workers are idle, too: the queue needs no sweeps. `listen` resets it
+    # registered for long, or about to be: no heartbeats, except one before the next lease call
+    on: bool = False
+    # all other workers are idle, too: the queue needs no sweeps. `listen` resets it
+    all_idle: bool = False
     beating: bool = False  # a heartbeat is under way; set by the role `beat`
     subscribed: bool = False  # subscribed to activity notices; set by `listen`
     activity: int = 0  # number of activity notices, received or possibly missed; set by `listen`

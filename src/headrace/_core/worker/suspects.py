@@ -1,8 +1,9 @@
 """Suspects run one at a time in a worker's process. A suspect is a job whose holder died twice.
 
-A suspect starts when its process holds no other job, so that a death is its own. Until then the process leases nothing
-new, for the length of a lease at most. While the suspect runs, it leases nothing new either, for the length of a lease
-at first, and longer with each death. So a long job holds up others for a bounded time. No two suspects run together.
+A suspect starts when its process holds no other job, so that a death is its own. Until then the
+process leases nothing new, for the length of a lease at most. While the suspect runs, it leases
+nothing new either, for the length of a lease at first, and longer with each death. So a long job
+holds up others for a bounded time. No two suspects run together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class Suspects:
-    """The suspect of a worker's process, if it has one, and which of its consumers may lease meanwhile."""
+    """The suspect of a worker's process, if it has one, and which of its consumers may lease
+    meanwhile."""
 
     members: Sequence[Consumer] = ()
     holder: Consumer | None = None  # it holds a suspect, or leases it when no other job is left
@@ -28,13 +30,15 @@ class Suspects:
     until: float = 0.0  # when the others lease again at the latest; 0: they do
 
     def bar(self, consumer: Consumer, fresh: Sequence[HeldJob] = ()) -> bool:
-        """Tell whether *consumer* must lease nothing now. It may hold *fresh*, which it has just leased."""
+        """Tell whether *consumer* must lease nothing now. It may hold *fresh*, which it has just
+        leased."""
         if self.holder is None or not self.until:
             return False
         return self.job is not None or consumer is not self.holder or self.others_run(fresh)
 
     def may_come(self, consumer: Consumer) -> Literal[0, 1, 2]:
-        """Tell whether a call of *consumer* may bring a suspect. 1 means after other jobs, 2 before them."""
+        """Tell whether a call of *consumer* may bring a suspect. 1 means after other jobs, 2 before
+        them."""
         if self.job is not None or (self.holder not in (None, consumer) and self.until):
             return 0
         return 1 if self.holder is None else 2
@@ -45,7 +49,8 @@ class Suspects:
         return any(id(claim) not in these for member in self.members for claim in member.kept())
 
     def others_ask(self, consumer: Consumer) -> bool:
-        """Tell whether other consumers than *consumer* wait for answers, as at a start, when each has its turn."""
+        """Tell whether other consumers than *consumer* wait for answers, as at a start, when each
+        has its turn."""
         return any(member.leasing.asking for member in self.members if member is not consumer)
 
     def clear(self) -> Call[None]:
@@ -77,8 +82,8 @@ def admitted(consumer: Consumer, fresh: Sequence[HeldJob]) -> Call[Sequence[Held
 
 
 def _starts(consumer: Consumer, suspect: HeldJob, until: float) -> bool:
-    """Tell whether *suspect* may start now. It may if nothing else runs, or has ended in time. Others lease again at
-    *until*.
+    """Tell whether *suspect* may start now. It may if nothing else runs, or has ended in time.
+    Others lease again at *until*.
     """
     suspects = consumer.suspects
     if not suspects.may_come(consumer):
@@ -96,7 +101,8 @@ def _starts(consumer: Consumer, suspect: HeldJob, until: float) -> bool:
 
 
 def let_go_on(consumer: Consumer) -> Call[None]:
-    """Let consumers lease again, if the suspect has ended, the other jobs have ended, or the time is over."""
+    """Let consumers lease again, if the suspect has ended, the other jobs have ended, or the time
+    is over."""
     suspects = consumer.suspects
     holder = suspects.holder
     job = suspects.job

@@ -1,4 +1,5 @@
-"""The terms of a queue, as its consumer obeys them. The queue's terms count, whatever the worker declares."""
+"""The terms of a queue, as its consumer obeys them. The queue's terms count, whatever the worker
+declares."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def note_terms(consumer: Consumer, grant: Grant) -> Role:
     """Record the terms of the queue that an answer tells, and how far the call has looked."""
     fair = consumer.leasing.fair
     if grant.elsewhere and not grant.structure and fair is not None and fair.own:
-        fair.undeclared = True  # the terms are gone, with their queue or by an operator: the server knows
+        # the terms are gone, with their queue or by an operator: the server knows
+        fair.undeclared = True
         yield Wake(owner=consumer)
         return
     if grant.structure is not None:
@@ -74,4 +76,8 @@ def note_terms(consumer: Consumer, grant: Grant) -> Role:
 def _told_elsewhere(consumer: Consumer) -> bool:
     """Tell whether the consumer of another shard has said so already."""
     members = () if consumer.shared is None else consumer.shared.members
-    return any(one.leasing.fair is not None and one.leasing.fair.logged for one in members if one is not consumer)
+    return any(
+        one.leasing.fair is not None and one.leasing.fair.logged
+        for one in members
+        if one is not consumer
+    )

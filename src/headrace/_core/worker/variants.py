@@ -1,4 +1,5 @@
-"""The consumers of two special handlers, which are for jobs of several kinds, and for jobs that never end.
+"""The consumers of two special handlers, which are for jobs of several kinds, and for jobs that
+never end.
 
 The role `watch` gives up jobs of the second kind in time.
 """
@@ -25,13 +26,15 @@ from headrace.errors import Complete, DeadLetter, Release, Verdict
 class KindConsumer(Consumer):
     """The consumer of a queue that several handlers share, by the header `kind`."""
 
-    known: frozenset[str] = frozenset()  # kinds that live workers had handlers for, when a job was about to be given up
+    # kinds that live workers had handlers for, when a job was about to be given up
+    known: frozenset[str] = frozenset()
 
     def of(self, held: HeldJob) -> HandlerSettings:
         return self.handler.takes(held.job) or self.handler
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
-        """Ask which kinds the live workers know, if a job would be a dead letter because no handler takes its kind."""
+        """Ask which kinds the live workers know, if a job would be a dead letter because no handler
+        takes its kind."""
         handler = self.handler
         strange = [claim for claim in claims if handler.takes(claim.job) is None]
         if not any(unknown_kind(handler, claim).kind == "dead" for claim in strange):
@@ -54,10 +57,14 @@ class KindConsumer(Consumer):
 
 @define(eq=False)
 class PersistentConsumer(Consumer):
-    """The consumer of jobs that never end. One worker at a time holds the resource of such a job, say a connection."""
+    """The consumer of jobs that never end. One worker at a time holds the resource of such a job,
+    say a connection."""
 
-    def finished(self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None) -> None:
-        """Settle a job whose handler has ended. The job runs again, unless a verdict says that it is finished."""
+    def finished(
+        self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None
+    ) -> None:
+        """Settle a job whose handler has ended. The job runs again, unless a verdict says that it
+        is finished."""
         held = unit[0]
         told = error if error is not None else returned_verdict(result)
         if self.phase is Phase.DRAINING and not issubclass(type(told), (Complete, DeadLetter)):
@@ -65,7 +72,8 @@ class PersistentConsumer(Consumer):
         if held.ended or self.phase >= Phase.HALTING or issubclass(type(told), Verdict):
             super().finished(unit, now, Release() if told is None else told)
         else:
-            # A job that was held for as long as a lease was healthy: earlier failures do not count any more.
+            # A job that was held for as long as a lease was healthy: earlier failures do not count
+            # any more.
             anew = now - held.started >= self.ops.settings.lease
             if told is not None:
                 verdict = self.judge(held, told, anew=anew)
@@ -73,7 +81,9 @@ class PersistentConsumer(Consumer):
                 again = Retry(
                     attempts=None, wait=self.handler.retry.wait
                 )  # a return is no failure for the policy to judge
-                verdict = evolve(self.judge(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
+                verdict = evolve(
+                    self.judge(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0
+                )
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)
             self.settle(held, verdict, told)
@@ -83,7 +93,9 @@ class PersistentConsumer(Consumer):
 
     def endless(self) -> list[HeldJob]:
         """List the running jobs that were not told to end."""
-        return [held for held in list(self.jobs.held.values()) if held.started and not held.job.lost]
+        return [
+            held for held in list(self.jobs.held.values()) if held.started and not held.job.lost
+        ]
 
 
 def watch(consumer: Consumer, settings: WorkerSettings) -> Role:

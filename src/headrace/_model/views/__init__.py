@@ -1,1 +1,2 @@
-"""Values that `headrace.inspect` shows. Times are seconds of the server's clock. Texts are bounded and printable."""
+"""Values that `headrace.inspect` shows. Times are seconds of the server's clock. Texts are bounded
+and printable."""

@@ -56,15 +56,18 @@ class JobView:
     attempts: tuple[Attempt, ...] = ()
     kind: str | None = None
     wait: float | None = None
-    """Seconds from its first enqueue to its first attempt, delays included. It is `None` if it is not known. For a
-    running job in its first attempt it is an upper bound, as the renewal of its lease counts as its delivery.
+    """Seconds from its first enqueue to its first attempt, delays included. It is `None` if it is
+    not known. For a running job in its first attempt it is an upper bound, as the renewal of its
+    lease counts as its delivery.
     """
     duration: float | None = None
-    """Seconds that its last attempt took. For a run they are the seconds of all its deliveries, without suspensions.
-    For a running job they count since its delivery, or the last renewal of its lease. It is `None` if it is not known.
+    """Seconds that its last attempt took. For a run they are the seconds of all its deliveries,
+    without suspensions. For a running job they count since its delivery, or the last renewal of its
+    lease. It is `None` if it is not known.
     """
     finished: float | None = None
-    """The server's time of its end or its death, in seconds. `None` if it has not ended, or that is not known."""
+    """The server's time of its end or its death, in seconds. `None` if it has not ended, or that is
+    not known."""
     shard: int | None = None
     deliveries: int = 0
     """The number of times that it was handed out. It is 0 if that is not known."""
@@ -161,7 +164,8 @@ class WorkerView:
 
 @frozen
 class ScheduleView:
-    """A schedule of a `queue` as it may be shown, with the `payload` and the `headers` of its jobs."""
+    """A schedule of a `queue` as it may be shown, with the `payload` and the `headers` of its
+    jobs."""
 
     queue: str
     schedule: Schedule

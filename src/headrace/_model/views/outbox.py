@@ -32,7 +32,9 @@ class OutboxView:
     @property
     def text(self) -> str:
         """Its words for screens."""
-        rows = f"{self.rows:,} rows" + (f", the oldest for {self.oldest:.0f} s" if self.rows else "")
+        rows = f"{self.rows:,} rows" + (
+            f", the oldest for {self.oldest:.0f} s" if self.rows else ""
+        )
         why = f" ({self.why})" if self.why else ""
         refused = f", {self.refused:,} refused{why}" if self.refused else ""
         running = "is dead, it reported" if self.dead else "reported"

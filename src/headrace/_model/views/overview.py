@@ -41,7 +41,8 @@ class Totals:
         counts = summed([Counts(), *(queue.counts for queue in queues)])
         rates = [queue.rates for queue in queues if queue.rates]
         enqueued, completed = (
-            sum(one.get(name, 0.0) for one in rates) if rates else None for name in ("enqueued", "completed")
+            sum(one.get(name, 0.0) for one in rates) if rates else None
+            for name in ("enqueued", "completed")
         )
         lag = max((queue.lag for queue in queues), default=0.0)
         workers = len({name for queue in queues for name in queue.alive_names})
@@ -109,7 +110,8 @@ class Overview:
     attention: tuple[Attention, ...] = ()
     server: ServerFacts | None = None
     looks: tuple[tuple[float, Mapping[str, tuple[int, int]]], ...] = field(default=(), repr=False)
-    """The latest looks, the oldest first. Each has the time, and how many jobs each queue had got and completed."""
+    """The latest looks, the oldest first. Each has the time, and how many jobs each queue had got
+    and completed."""
 
     @property
     def totals(self) -> Totals:
@@ -117,13 +119,16 @@ class Overview:
         return Totals.of(self.queues)
 
     def throughput(self, names: Collection[str]) -> tuple[tuple[float, float, float], ...]:
-        """Return the jobs a second that came to these queues, and were completed, between the latest looks.
+        """Return the jobs a second that came to these queues, and were completed, between the
+        latest looks.
 
         Each row has the time of the look at its end. A queue counts where both looks have it.
         """
         rows: list[tuple[float, float, float]] = []
         for (start, before), (end, after) in pairwise(self.looks):
-            both = [(before[name], after[name]) for name in names if name in before and name in after]
+            both = [
+                (before[name], after[name]) for name in names if name in before and name in after
+            ]
             came, done = (sum(max(0, b[i] - a[i]) for a, b in both) / (end - start) for i in (0, 1))
             rows.append((end, came, done))
         return tuple(rows)
@@ -131,4 +136,6 @@ class Overview:
     @property
     def workers(self) -> tuple[WorkerState, ...]:
         """The workers of all queues, by name and queue."""
-        return tuple(sorted((w for q in self.queues for w in q.workers), key=lambda w: (w.name, w.queue)))
+        return tuple(
+            sorted((w for q in self.queues for w in q.workers), key=lambda w: (w.name, w.queue))
+        )

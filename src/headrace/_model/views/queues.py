@@ -26,7 +26,8 @@ class ShardView:
 
 
 def program_name(registration: str) -> str:
-    """Return the name of the program behind a worker's registration, which has a random part at its end."""
+    """Return the name of the program behind a worker's registration, which has a random part at its
+    end."""
     return registration.rpartition(".")[0] or registration
 
 
@@ -46,7 +47,8 @@ class QueueView:
     workers: tuple[WorkerState, ...]
     rates: Mapping[str, float] = NO_RATES
     trail: tuple[tuple[float, float], ...] = ()
-    """Jobs a second that were enqueued and completed between the latest looks, the oldest first, for a small chart."""
+    """Jobs a second that were enqueued and completed between the latest looks, the oldest first,
+    for a small chart."""
     shards: tuple[ShardView, ...] = ()
     outbox: OutboxView | None = None
     """Its SQL outbox, if a relay has told of one."""
@@ -89,14 +91,16 @@ class QueueView:
 
     @property
     def alive_names(self) -> frozenset[str]:
-        """The names of workers that are alive, without the random part of each registration in a queue or shard."""
+        """The names of workers that are alive, without the random part of each registration in a
+        queue or shard."""
         return frozenset(program_name(one.name) for one in self.workers if one.alive)
 
 
 @frozen
 class QueuePage:
-    """One queue, with its declared options (`declared`), the number of the `declaration`, its schedules, and the shares
-    of its busiest values, if it is fair, and the slots of its limits by a header.
+    """One queue, with its declared options (`declared`), the number of the `declaration`, its
+    schedules, and the shares of its busiest values, if it is fair, and the slots of its limits by a
+    header.
     """
 
     now: float
@@ -119,4 +123,6 @@ class QueuePage:
         """
         if "terms" not in self.declared:
             return None
-        return Tenants.of(self.queue.name, self.declared, self.shares, self.queue.counts.leased, self.slots)
+        return Tenants.of(
+            self.queue.name, self.declared, self.shares, self.queue.counts.leased, self.slots
+        )

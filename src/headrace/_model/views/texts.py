@@ -41,7 +41,9 @@ def span(seconds: float | None) -> str:
     if seconds is None:
         return ""
     size, unit = next((unit for unit in UNITS if seconds >= unit[0]), (1.0, "s"))
-    number = f"{seconds / size:.1f}".removesuffix(".0") if seconds < 10 * size and unit != "s" else ""
+    number = (
+        f"{seconds / size:.1f}".removesuffix(".0") if seconds < 10 * size and unit != "s" else ""
+    )
     return f"{number or round(seconds / size)} {unit}"
 
 
@@ -49,17 +51,21 @@ def visible(text: str, keep: str = "") -> str:
     r"""Spell characters that do not print as escapes (`\x00`, `\u202e`), but those in *keep*."""
     if text.isprintable():
         return text
-    return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def one_line(text: str, most: int = LINE_CHARACTERS, *, cut: bool = False) -> str:
-    """Return the beginning of *text* on one line, marked by an ellipsis if it is cut, or the text was *cut* before."""
+    """Return the beginning of *text* on one line, marked by an ellipsis if it is cut, or the text
+    was *cut* before."""
     start = visible(" ".join(text[: 4 * most].split()))
     return f"{start[:most]}…" if cut or len(start) > most or len(text) > 4 * most else start
 
 
 def bounded(text: str, most: int = SHOWN_CHARACTERS) -> tuple[str, bool]:
-    """Return the printable beginning of *text*, in several lines, and whether that is less than all."""
+    """Return the printable beginning of *text*, in several lines, and whether that is less than
+    all."""
     return visible(text[:most], keep=LAYOUT), len(text) > most
 
 

@@ -68,7 +68,9 @@ def sum_trends(shards: Sequence[Trends]) -> Trends:
             if time in own:
                 last = own[time]
             elif last is not None:
-                last = evolve(last, at=0.0, seconds=0.0, enqueued=0, completed=0, removed=0, lag=0.0)
+                last = evolve(
+                    last, at=0.0, seconds=0.0, enqueued=0, completed=0, removed=0, lag=0.0
+                )
             if last is not None:
                 sums[time] = _both(sums[time], last) if time in sums else last
     return evolve(

@@ -52,7 +52,15 @@ from headrace._net.base.cluster import (
     slot_of,
 )
 from headrace._net.base.connections import Attend
-from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, refuses, since_boot, unwelcome
+from headrace._net.base.retries import (
+    FAILOVER_PAUSE_S,
+    Lane,
+    Meanwhile,
+    Trip,
+    refuses,
+    since_boot,
+    unwelcome,
+)
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, Prepared, pack
@@ -76,7 +84,9 @@ def executor_of(
 class AsyncClusterExecutor(AsyncExecutor):
     _trip = Scattered
 
-    def __init__(self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None) -> None:
+    def __init__(
+        self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None
+    ) -> None:
         client: Any = SimpleNamespace(connection_pool=seeds.pool(ConnectionPool, seeds.nodes[0]))
         super().__init__(None, client, budget, outage)
         self._seeds = seeds
@@ -123,7 +133,9 @@ class AsyncClusterExecutor(AsyncExecutor):
         search = self._begin_search()
         within = LEARN_WITHIN_S if within is None else within
         if not await happens(search.over, min(within, LEARN_WITHIN_S)):
-            raise errors.TimeoutError(f"no node has sent the map of the cluster within {within:.3g} s")
+            raise errors.TimeoutError(
+                f"no node has sent the map of the cluster within {within:.3g} s"
+            )
         if search.error is not None:
             raise copy(search.error) from search.error
 
@@ -220,7 +232,9 @@ class AsyncClusterExecutor(AsyncExecutor):
             trip.durability.begin()
         return await self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
-    async def _complete(self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None) -> list[Any]:
+    async def _complete(
+        self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None
+    ) -> list[Any]:
         """Send the rest of an attempt, until nothing is left. Raises the error of an operation."""
         if scatter.unknown:
             await self._refresh(trip.rest)
@@ -246,7 +260,9 @@ class AsyncClusterExecutor(AsyncExecutor):
             await link._try_waiting(trip)
             answers = await link.connections.send(batch.commands, meanwhile, trip.leaves, trip.rest)
         except (errors.RedisError, OSError) as cut:
-            refusal = await link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None
+            refusal = (
+                await link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None
+            )
             if refusal is not None:
                 raise refusal from cut
             return cut
@@ -263,7 +279,9 @@ class AsyncClusterExecutor(AsyncExecutor):
     async def ping(self) -> None:
         await self._link(self.slots.places()[0]).ping()
 
-    async def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
+    async def scan(
+        self, cursor: int, pattern: str, within: float | None = None
+    ) -> tuple[int, list[str]]:
         """Scan one node after another, in steps.
 
         The cursor holds the number of the node, and the node's own cursor.
@@ -274,7 +292,9 @@ class AsyncClusterExecutor(AsyncExecutor):
         primaries = self.slots.primaries()
         if not primaries:
             raise errors.ClusterDownError("CLUSTERDOWN no node serves any slot")
-        at, names = await self._link(primaries[min(number, len(primaries) - 1)]).scan(at, pattern, within)
+        at, names = await self._link(primaries[min(number, len(primaries) - 1)]).scan(
+            at, pattern, within
+        )
         if not at:
             number += 1
         over = not at and number >= len(self.slots.primaries())
@@ -283,7 +303,9 @@ class AsyncClusterExecutor(AsyncExecutor):
     async def info(self, within: float | None = None) -> list[str]:
         if not self.slots.complete:
             await self._refresh(within)
-        return [one for node in self.slots.primaries() for one in await self._link(node).info(within)]
+        return [
+            one for node in self.slots.primaries() for one in await self._link(node).info(within)
+        ]
 
     def connects_to(self, source: Any, channels: Sequence[str]) -> bool:
         node = self.slots.owner(slot_of(channels[0]))

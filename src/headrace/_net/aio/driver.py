@@ -43,13 +43,16 @@ R = TypeVar("R")
 
 
 class AsyncDriver(Connected):
-    """Runs operations, and the generators of calls. It is the base of `AsyncQueue` and `AsyncFlow`."""
+    """Runs operations, and the generators of calls. It is the base of `AsyncQueue` and
+    `AsyncFlow`."""
 
     _wait_queues: WaitQueues | None = None
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
-        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True))
+        made = self._address.open(
+            lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True)
+        )
         made.within = self._within
         OPENED.add(self)
         return made
@@ -85,7 +88,8 @@ class AsyncDriver(Connected):
         except StopIteration as done:
             return cast("R", done.value)
         except BaseException as error:
-            with suppress(BaseException):  # interrupted between two effects: the call may undo something
+            # interrupted between two effects: the call may undo something
+            with suppress(BaseException):
                 effect = call.throw(error)
                 while True:
                     effect = call.send(await self._perform(effect))

@@ -37,7 +37,11 @@ class AsyncExecutor(AsyncTrips):
         outage: Outage | None = None, attend: Attend | None = None, *, shares: bool = False,
     ) -> None:  # fmt: skip
         theirs = None if client is None else client.connection_pool
-        pool = AsyncPool.shared(url, theirs, self, attend) if shares else AsyncPool(url, theirs, outage, attend)
+        pool = (
+            AsyncPool.shared(url, theirs, self, attend)
+            if shares
+            else AsyncPool(url, theirs, outage, attend)
+        )
         super().__init__(pool, budget)
         self._undoing: set[asyncio.Task[None]] = set()
         self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
@@ -46,13 +50,20 @@ class AsyncExecutor(AsyncTrips):
         """Like `Executor.run`. Small calls of the same operation are coalesced where they would
         wait for each other.
         """
-        if op.join is not None and op.durability is None and meanwhile is None and len(op.items) < COALESCED_BELOW:
+        if (
+            op.join is not None
+            and op.durability is None
+            and meanwhile is None
+            and len(op.items) < COALESCED_BELOW
+        ):
             coalescer = self._coalescer(op.join)
             return cast(R, await coalescer.run(op, self.within if within is None else within))
         return cast("R", (await self.run_all([op], meanwhile, within=within))[0])
 
     def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]]) -> Coalescer:
-        return self._coalescers.get(join) or self._coalescers.setdefault(join, Coalescer(self.run_all, join))
+        return self._coalescers.get(join) or self._coalescers.setdefault(
+            join, Coalescer(self.run_all, join)
+        )
 
     async def run_whole(self, effect: Undoable, within: float | None = None) -> Grant | None:
         """Like `Executor.run_whole`. If the caller is cancelled, the operation goes on as long as
@@ -100,7 +111,8 @@ class AsyncExecutor(AsyncTrips):
 
     def _goes_on(self, work: Coroutine[Any, Any, None]) -> None:
         async def quietly() -> None:
-            with suppress(Exception):  # jobs that can't be released now are back when their leases expire
+            # jobs that can't be released now are back when their leases expire
+            with suppress(Exception):
                 async with asyncio.timeout(UNDO_WITHIN_S):
                     await work
 
@@ -154,7 +166,8 @@ class AsyncExecutor(AsyncTrips):
                 await self._disconnect([self.connections])
 
     async def _disconnect(self, pools: Sequence[AsyncPool]) -> None:
-        with suppress(TimeoutError):  # TLS waits for a goodbye, which a hanging server does not send
+        # TLS waits for a goodbye, which a hanging server does not send
+        with suppress(TimeoutError):
             async with asyncio.timeout(0.2):
                 await asyncio.gather(*[pool.disconnect() for pool in pools])
 
@@ -182,10 +195,12 @@ class Permit:
         self.permits.release()
 
 
-COALESCE_ABOVE = 2  # concurrent calls of one operation before others join: one at the server, one on its way
+# concurrent calls of one operation before others join: one at the server, one on its way
+COALESCE_ABOVE = 2
 COALESCED_AT_MOST = 5 * COALESCED_BELOW  # items of one joint call, but for its last
 T = TypeVar("T")
-Waiting = tuple[Sequence[Any], int, bool, "asyncio.Future[Any]"]  # items and their size; whether one is the call
+# items and their size; whether one is the call
+Waiting = tuple[Sequence[Any], int, bool, "asyncio.Future[Any]"]
 
 
 @define(eq=False)
@@ -201,11 +216,13 @@ class Coalescer:
     under_way: int = 0
     waiting: deque[Waiting] = field(factory=deque[Waiting])
     tasks: set[asyncio.Task[None]] = field(factory=set["asyncio.Task[None]"])
-    loop: asyncio.AbstractEventLoop = field(init=False)  # asked once for all that wait: it takes a system call
+    # asked once for all that wait: it takes a system call
+    loop: asyncio.AbstractEventLoop = field(init=False)
 
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
         """Run *op* alone or together with other calls. Return its decoded reply."""
-        if self.busy() and op.size < BYTES_PER_SCRIPT:  # a call that was refused as too large goes alone
+        # a call that was refused as too large goes alone
+        if self.busy() and op.size < BYTES_PER_SCRIPT:
             future = self.wait(op.items, op.size, one=False)
             return await future if within is None else await self._answer_within(op, future, within)
         return (await self.alone(self.run_all([op], within=within)))[0]
@@ -274,7 +291,8 @@ class Coalescer:
             if not isinstance(error, Exception):
                 self._next()
                 raise
-        self.loop.call_soon(self._next)  # after the answered callers have run: their next calls join it
+        # after the answered callers have run: their next calls join it
+        self.loop.call_soon(self._next)
 
     def _take(self, batch: list[Waiting]) -> list[Any]:
         items: list[Any] = []

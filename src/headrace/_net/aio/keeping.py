@@ -16,11 +16,13 @@ from headrace.errors import describe_error
 class AsyncKept:
     """A context in which leases are renewed.
 
-    After it, each lease lasts for its usual time from the last renewal. Leaving the context waits at most 2 seconds
-    for an unreachable server.
+    After it, each lease lasts for its usual time from the last renewal. Leaving the context waits
+    at most 2 seconds for an unreachable server.
     """
 
-    def __init__(self, keeping: Keeping, drive: Callable[[Call[Any]], Driven[Any]], queue: str) -> None:
+    def __init__(
+        self, keeping: Keeping, drive: Callable[[Call[Any]], Driven[Any]], queue: str
+    ) -> None:
         self._keeping = keeping
         self._drive = drive
         self._queue = queue
@@ -37,7 +39,12 @@ class AsyncKept:
             try:
                 wait = await self._drive(self._keeping.beat())
             except Exception as error:
-                log_event("role_failed", "keeping leases: %s; goes on", describe_error(error), queue=self._queue)
+                log_event(
+                    "role_failed",
+                    "keeping leases: %s; goes on",
+                    describe_error(error),
+                    queue=self._queue,
+                )
             await happens(self._over, wait)
         try:
             await self._drive(self._keeping.end())

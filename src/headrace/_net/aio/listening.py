@@ -39,7 +39,11 @@ class AsyncListening:
     """
 
     def __init__(
-        self, ops: WholeOps, executor: AsyncExecutor, kinds: Sequence[str], drive: Callable[[Call[bool]], Driven[bool]]
+        self,
+        ops: WholeOps,
+        executor: AsyncExecutor,
+        kinds: Sequence[str],
+        drive: Callable[[Call[bool]], Driven[bool]],
     ) -> None:
         self._map = ShardMap(ops)
         self._executor = executor
@@ -62,7 +66,10 @@ class AsyncListening:
                 self._home = here()
                 self._background.start("headrace-events", self._follow)
             begun = self._inbox.begun
-            await self._wait(lambda: self._inbox.ready or self._inbox.begun != begun, seconds if begun else LISTEN_S)
+            await self._wait(
+                lambda: self._inbox.ready or self._inbox.begun != begun,
+                seconds if begun else LISTEN_S,
+            )
             self._changed.notify_all()  # there is room
             return self._inbox.received()
 
@@ -73,7 +80,8 @@ class AsyncListening:
         while not self._closed:
             try:
                 await self._drive(self._map.look())
-            except Exception as error:  # while the node of the table is out of reach, the known table serves
+            # while the node of the table is out of reach, the known table serves
+            except Exception as error:
                 if not (self._map.known and isinstance(error, (errors.RedisError, OSError))):
                     self._inbox.error = error
             async with self._changed:

@@ -40,7 +40,8 @@ def on_signals(act: Callable[[], object]) -> Generator[bool]:
     loop = asyncio.get_running_loop()
     before: dict[int, tuple[Any, Any]] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
-        own = getattr(loop, "_signal_handlers", {}).get(number)  # asyncio has no public way, and uvloop has none at all
+        # asyncio has no public way, and uvloop has none at all
+        own = getattr(loop, "_signal_handlers", {}).get(number)
         handler = signal.getsignal(number)
         with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
             loop.add_signal_handler(number, act)
@@ -62,14 +63,19 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """
     with suppress(RuntimeError):
         asyncio.get_running_loop()
-        raise ConfigurationError("run() makes an event loop of its own, and one is running: await serve() instead")
+        raise ConfigurationError(
+            "run() makes an event loop of its own, and one is running: await serve() instead"
+        )
     wanted = os.environ.get(SAYS, "")
     if wanted not in ("", "uvloop", "asyncio"):
         raise ConfigurationError(f"{SAYS}={wanted!r}: give uvloop or asyncio, or leave it unset")
     if wanted == "asyncio":
         return None
     with suppress(ImportError):
-        return cast("Callable[[], asyncio.AbstractEventLoop]", importlib.import_module("uvloop").new_event_loop)
+        return cast(
+            "Callable[[], asyncio.AbstractEventLoop]",
+            importlib.import_module("uvloop").new_event_loop,
+        )
     if wanted:
         raise ConfigurationError(f"{SAYS}=uvloop: it is not installed: {install_command('speed')}")
     return None

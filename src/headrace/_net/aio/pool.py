@@ -18,14 +18,24 @@ from redis.credentials import CredentialProvider
 from headrace._net.aio.colour import bounded
 from headrace._net.base import connections
 from headrace._net.base.connections import Attend, Credentials, Guarded, own_pool, refused
-from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Pending, destination, leaving, unreadable
+from headrace._net.base.pool import (
+    CALLS_AT_MOST,
+    SHARED,
+    TRIPS,
+    BasePool,
+    Pending,
+    destination,
+    leaving,
+    unreadable,
+)
 from headrace._net.base.retries import Meanwhile
 from headrace._net.base.sentinel import Manager, Place
 from headrace._protocol.op import ITEM_BYTES
 from headrace._telemetry.client import Outage
 from headrace.errors import ConfigurationError
 
-CALLS_AT_ONCE = 64  # concurrent calls of asyncio executors on one pool: more would only open more connections
+# concurrent calls of asyncio executors on one pool: more would only open more connections
+CALLS_AT_ONCE = 64
 
 
 class AsyncPool(BasePool):
@@ -36,7 +46,11 @@ class AsyncPool(BasePool):
     """
 
     def __init__(
-        self, url: str | None, theirs: Any, outage: Outage | None = None, attend: Attend | None = None
+        self,
+        url: str | None,
+        theirs: Any,
+        outage: Outage | None = None,
+        attend: Attend | None = None,
     ) -> None:
         if url is not None:
             theirs = redis.asyncio.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
@@ -56,7 +70,8 @@ class AsyncPool(BasePool):
         super().__init__(maker, outage, attend and connect)
         maker.connection_class = writing(maker.connection_class)
         self.origin = theirs
-        # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a cancellation.
+        # Ours alone: redis-py's own makes a task of every write, by a wait_for() that may swallow a
+        # cancellation.
         maker.connection_kwargs["socket_timeout"] = None
         if (provider := maker.connection_kwargs.get("credential_provider")) is not None:
             maker.connection_kwargs["credential_provider"] = AsyncGuarded(provider.theirs)
@@ -85,7 +100,9 @@ class AsyncPool(BasePool):
             return
         if self._loop is not None:
             if self._loop.is_running():
-                raise ConfigurationError("in use on another event loop that is running: make one for each loop")
+                raise ConfigurationError(
+                    "in use on another event loop that is running: make one for each loop"
+                )
             for connection in self._emptied(everything=True):
                 forsake(connection)
             self.at_once = asyncio.Semaphore(CALLS_AT_ONCE)
@@ -110,7 +127,8 @@ class AsyncPool(BasePool):
         except BaseException as error:
             await self.drop(connection)
             if isinstance(error.__cause__, errors.AuthenticationError):
-                raise error.__cause__ from None  # redis-py hides it where it connects to a socket's path
+                # redis-py hides it where it connects to a socket's path
+                raise error.__cause__ from None
             raise
         return connection
 
@@ -142,7 +160,8 @@ class AsyncPool(BasePool):
         within: float | None = None,
     ) -> list[Any]:
         """Like `Pool.send`, but *within* limits every step."""
-        if within is None and self.combiner is None and self.keep is None:  # else spare ones are closed
+        # else spare ones are closed
+        if within is None and self.combiner is None and self.keep is None:
             connection = self.open_one()
             if connection is not None:
                 return await self.exchange(connection, commands, meanwhile, leaves)
@@ -169,7 +188,11 @@ class AsyncPool(BasePool):
         return (await self.exchange(connection, (command,), None, leaves))[0]
 
     async def exchange(
-        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None
+        self,
+        connection: Any,
+        commands: Sequence[bytes],
+        meanwhile: Meanwhile = None,
+        leaves: Meanwhile = None,
     ) -> list[Any]:
         """Like `Pool.exchange`, within the timeout of connections."""
         if self._watchdog.seconds != self.timeout:
@@ -273,7 +296,9 @@ async def disconnect(connection: Any) -> None:
 
 
 def maker_for(theirs: Any) -> Any:
-    return own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
+    return own_pool(
+        theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager
+    )
 
 
 def subscription_maker(theirs: Any) -> Any:
@@ -287,7 +312,9 @@ async def pushed(connection: Any, seconds: float) -> list[Any]:
     try:
         async with asyncio.timeout(seconds):
             # A cancelled read loses nothing: received bytes stay with the connection.
-            return [await connection.read_response(disable_decoding=True, disconnect_on_error=False)]
+            return [
+                await connection.read_response(disable_decoding=True, disconnect_on_error=False)
+            ]
     except TimeoutError:
         return []
     except errors.MovedError as error:
@@ -309,7 +336,8 @@ def forsake(connection: Any) -> None:
     writer = connection._writer  # noqa: SLF001
     connection._reader = connection._writer = None  # noqa: SLF001
     transport: Any = getattr(writer, "transport", None)
-    if (sock := getattr(transport, "_sock", None)) is not None:  # uvloop has closed its own with the loop
+    # uvloop has closed its own with the loop
+    if (sock := getattr(transport, "_sock", None)) is not None:
         sock.close()
         transport._sock = None  # noqa: SLF001
         transport._closing = True  # noqa: SLF001
@@ -320,8 +348,9 @@ def forsake(connection: Any) -> None:
 def writing(kind: Any) -> Any:
     """Make a class of connections like *kind* that do not write to a lost connection.
 
-    After such a write, asyncio of Python 3.12, and of 3.13 before 3.13.8, goes on watching the number of the socket,
-    and never reads from the next connection that gets this number (https://github.com/python/cpython/issues/136234).
+    After such a write, asyncio of Python 3.12, and of 3.13 before 3.13.8, goes on watching the
+    number of the socket, and never reads from the next connection that gets this number
+    (https://github.com/python/cpython/issues/136234).
     """
 
     def send_packed_command(connection: Any, *args: Any, **options: Any) -> Any:
@@ -333,7 +362,8 @@ def writing(kind: Any) -> Any:
 
 
 async def quiet(connection: Any) -> bool:
-    readable: Any = getattr(connection, "can_read", None) or connection.can_read_destructive  # its name before 8
+    # its name before 8
+    readable: Any = getattr(connection, "can_read", None) or connection.can_read_destructive
     with suppress(errors.ConnectionError, errors.TimeoutError, OSError):
         return not await readable()
     return False
@@ -422,7 +452,9 @@ class AsyncCombiner:
         connection = await self._connections.take()
         try:
             left, failed = leaving([call for call, _ in batch])
-            await connection.send_packed_command([b"".join(chunk for call in left for chunk in call.commands)])
+            await connection.send_packed_command(
+                [b"".join(chunk for call in left for chunk in call.commands)]
+            )
             for call, answered in batch:
                 error = failed.get(id(call))
                 answers = await replies(connection, len(call.commands)) if error is None else []
@@ -441,7 +473,9 @@ class AsyncCombiner:
 
 class AsyncManager(Manager):
     async def discover_master(self, _service: str) -> Place:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.watch.find() if self.watch.watching else await asyncio.to_thread(self.watch.find)
+        return (
+            self.watch.find() if self.watch.watching else await asyncio.to_thread(self.watch.find)
+        )
 
 
 class AsyncGuarded(Guarded):
@@ -463,7 +497,8 @@ class AsyncGuarded(Guarded):
             return given
         asked = self.ask()
         here = asyncio.wrap_future(asked)
-        here.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio logs that nobody asked
+        # or asyncio logs that nobody asked
+        here.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait([here], timeout=connections.CREDENTIALS_WITHIN_S)
         if not asked.done():
             raise connections.late()

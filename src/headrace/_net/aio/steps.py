@@ -62,25 +62,50 @@ class AsyncSteps:
     def __init__(self, run: Run, drive: Drive, home: object = None) -> None:
         self.run = run
         self._drive = drive
-        self._home = home  # the event loop of the handler, if another thread may be the first to take its steps
+        # the event loop of the handler, if another thread may be the first to take its steps
+        self._home = home
         self._noted = float("-inf")  # when progress was last sent
 
     def step(
-        self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], *, once: bool
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        once: bool,
     ) -> Driven[Any]:
         """Answer from the record of a step, or run it and record its value."""
-        return made(self.run.made, f"step {name!r:.100}", self._step(name, function, args, options, once=once))
+        return made(
+            self.run.made,
+            f"step {name!r:.100}",
+            self._step(name, function, args, options, once=once),
+        )
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> Driven[Any]:
         """Return once the time has come. The handler ends if that is later."""
-        return made(self.run.made, f"sleep {name!r:.100}", self._sleep(name, duration, release_key=release_key))
+        return made(
+            self.run.made,
+            f"sleep {name!r:.100}",
+            self._sleep(name, duration, release_key=release_key),
+        )
 
     def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Driven[Any]:
         """Return the data of a signal. The handler ends if there is none yet."""
-        return made(self.run.made, f"wait {name!r:.100}", self._wait_for(name, timeout, release_key=release_key))
+        return made(
+            self.run.made,
+            f"wait {name!r:.100}",
+            self._wait_for(name, timeout, release_key=release_key),
+        )
 
     async def _step(
-        self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], *, once: bool
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        once: bool,
     ) -> Any:
         with self._taking("step", name) as span:
             known, value = await self._drive(self.run.begin(name, function, once=once))
@@ -89,7 +114,9 @@ class AsyncSteps:
             since = time.monotonic()
             try:
                 value = await settled(function(*args, **options))
-                return await self._drive(self.run.end(name, function, value, time.monotonic() - since))
+                return await self._drive(
+                    self.run.end(name, function, value, time.monotonic() - since)
+                )
             except BaseException:
                 self.run.failed(name)
                 raise
@@ -123,7 +150,9 @@ class AsyncSteps:
         first = self.run.progress is None
         self.run.progress = (fraction_of(fraction), text[:NAME_CHARACTERS])
         if first:
-            background(self._home, max(0.0, self._noted + PROGRESS_EVERY_S - time.monotonic()), self._note)
+            background(
+                self._home, max(0.0, self._noted + PROGRESS_EVERY_S - time.monotonic()), self._note
+            )
 
     async def _note(self) -> None:
         self._noted = time.monotonic()

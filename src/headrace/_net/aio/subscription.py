@@ -29,7 +29,8 @@ from headrace._telemetry.log import log_event
 
 PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for its answer
 ANNOUNCE_EVERY_S = 10.0  # seconds after which this client announces again that it listens
-LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or between two tries to connect
+# seconds a listener reads before it checks for waiters, or between two tries to connect
+LISTEN_S = 1.0
 PING = pack(("PING",))
 
 
@@ -45,7 +46,9 @@ class AsyncSubscription:
     their scripts.
     """
 
-    def __init__(self, executor: AsyncExecutor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
+    def __init__(
+        self, executor: AsyncExecutor, listened: Callable[[], Sequence[Ops]] | None = None
+    ) -> None:
         self._executor = executor
         self._listened = listened
         self._sharded = False  # whether subscribed by slot
@@ -75,7 +78,8 @@ class AsyncSubscription:
             anew = self._connection is None
             if anew and not self._closed:
                 await self._subscribe(channels)
-            if self._closed or not self._executor.connects_to(self._source, channels):  # perhaps as we connected
+            # perhaps as we connected
+            if self._closed or not self._executor.connects_to(self._source, channels):
                 await self._hang_up()
                 return Received("cut")
             if not anew and (commands := self._changing(channels)):
@@ -127,7 +131,9 @@ class AsyncSubscription:
             await self._connection.send_packed_command([PING])
         found: list[tuple[str, bytes]] = []
         for reply in replies:
-            found += self._moved(reply) if isinstance(reply, errors.MovedError) else self._message(reply)
+            found += (
+                self._moved(reply) if isinstance(reply, errors.MovedError) else self._message(reply)
+            )
         return found
 
     async def _hang_up(self) -> None:
@@ -165,7 +171,11 @@ class AsyncSubscription:
         kind = bytes(reply[0])
         if kind == b"sunsubscribe":
             self._stray(slot_of(bytes(reply[1]).decode()))
-        return [(bytes(reply[1]).decode(), bytes(reply[2]))] if kind in (b"message", b"smessage") else []
+        return (
+            [(bytes(reply[1]).decode(), bytes(reply[2]))]
+            if kind in (b"message", b"smessage")
+            else []
+        )
 
     def _moved(self, error: errors.MovedError) -> list[tuple[str, bytes]]:
         self._executor.redirected(error)
@@ -207,7 +217,8 @@ class AsyncSubscription:
         return [pack(("SSUBSCRIBE", *names)) for names in slots.values()]
 
     def _changing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that change an open connection from its last channels to *channels*."""
+        """Return the commands that change an open connection from its last channels to
+        *channels*."""
         if channels is self._channels:
             return []
         new = [name for name in channels if name not in self._subscribed]
@@ -215,7 +226,8 @@ class AsyncSubscription:
         self._channels = channels
         self._subscribed = set(channels)
         commands = self._commands(new) if new else []
-        if old and not self._sharded:  # a node tells clients nothing about slots that it does not serve
+        # a node tells clients nothing about slots that it does not serve
+        if old and not self._sharded:
             commands.append(pack(("UNSUBSCRIBE", *old)))
         if new:
             self._due = -math.inf
@@ -228,14 +240,19 @@ class AsyncSubscription:
         if isinstance(error, errors.MovedError):
             self._executor.redirected(error)
             if len(set(map(slot_of, channels))) > 1:
-                raise errors.ConnectionError("the slots of the channels are served by several nodes") from error
-        elif self._sharded and (isinstance(error, errors.NoPermissionError) or "unknown command" in str(error)):
+                raise errors.ConnectionError(
+                    "the slots of the channels are served by several nodes"
+                ) from error
+        elif self._sharded and (
+            isinstance(error, errors.NoPermissionError) or "unknown command" in str(error)
+        ):
             self._executor.sharded = False  # Redis 6.2, or a user that may only SUBSCRIBE
         else:
             raise error
 
     def _idle(self) -> bool:
-        """Tell whether to ping after silence. Raises `ConnectionError` if a ping went unanswered."""
+        """Tell whether to ping after silence. Raises `ConnectionError` if a ping went
+        unanswered."""
         now = time.monotonic()
         if self._pinged is None:
             if now - self._last < PING_AFTER_S:
@@ -255,12 +272,18 @@ class AsyncSubscription:
 
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
         # The credentials are being changed if the server accepted some before.
-        refused = isinstance(error, errors.AuthenticationError) and self._executor.outage.answers > 0
+        refused = (
+            isinstance(error, errors.AuthenticationError) and self._executor.outage.answers > 0
+        )
         if self._closed or heals(error) or refused:
             if channels and not self._closed:
                 self._executor.unreachable(channels)
             return Received("cut", error=error)
         if not self._warned:
             self._warned = True
-            log_event("not_heard", "the server does not let us listen (%s); what is told is found out later", error)
+            log_event(
+                "not_heard",
+                "the server does not let us listen (%s); what is told is found out later",
+                error,
+            )
         return Received("refused", error=error)

@@ -1,12 +1,12 @@
 """Round trips of operations. They are retried under their call number where that can help.
 
 - The connections are our own. They are made from a URL, or from the settings of a client, which
-  itself is never used, closed or changed. Retries of redis-py are off, because redis-py would repeat
-  a command that the server has already carried out. We retry under the same call number, and the
-  script answers from its record of the first call.
-- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A lane
-  is not used again after an interrupted call, because that call may still arrive after the record of
-  the next call has replaced its own.
+  itself is never used, closed or changed. Retries of redis-py are off, because redis-py would
+  repeat a command that the server has already carried out. We retry under the same call number, and
+  the script answers from its record of the first call.
+- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A
+  lane is not used again after an interrupted call, because that call may still arrive after the
+  record of the next call has replaced its own.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class AsyncTrips:
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget = budget
         self.pause = FAILOVER_PAUSE_S if behind_sentinel else RETRY_PAUSE_S
-        self.durable: Durability | None = None  # the durability that settlements wait for by default
+        # the durability that settlements wait for by default
+        self.durable: Durability | None = None
         self.rights = False  # for a worker: whether its user is known to have the necessary rights
         self._can_wait: set[Durability] = set()  # durability that the server supports, as it said
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
@@ -105,7 +106,8 @@ class AsyncTrips:
         return ()
 
     def healthy(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
-        """Tell whether the node of these keys is believed to be healthy, as it has answered lately."""
+        """Tell whether the node of these keys is believed to be healthy, as it has answered
+        lately."""
         return True
 
     def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
@@ -123,7 +125,9 @@ class AsyncTrips:
     async def attempt(self, op: Op[R], within: float | None = None) -> R | None:
         """Run an operation once, in *within* seconds. Return `None` if that fails."""
         with suppress(Exception):
-            return op.decode((await self._attempt(self._trip([op], within), [self._lane(op)], None))[0])
+            return op.decode(
+                (await self._attempt(self._trip([op], within), [self._lane(op)], None))[0]
+            )
         return None
 
     async def run_all(
@@ -153,7 +157,9 @@ class AsyncTrips:
                     self._lanes.give(ops, lanes)
         return self._answered(trip, replies)
 
-    async def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+    async def _again(
+        self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile
+    ) -> list[Any]:
         """Retry a round trip after its first attempt failed with *error*. Raise the error if a
         retry can't help.
         """
@@ -191,7 +197,9 @@ class AsyncTrips:
             return await self.connections.send(commands, meanwhile, trip.leaves, trip.left)
         left = await self._try_waiting(trip)
         wrapped = trip.durability.wrapped(commands, left)
-        return trip.durability.unwrapped(await self.connections.send(wrapped, meanwhile, trip.leaves, left))
+        return trip.durability.unwrapped(
+            await self.connections.send(wrapped, meanwhile, trip.leaves, left)
+        )
 
     async def _try_waiting(self, trip: Trip) -> float | None:
         """Find out whether the server can wait for the durability of *trip*. Return the remaining
@@ -234,7 +242,8 @@ class AsyncTrips:
         so.
         """
         size = largest(ops)[0]
-        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # a refusal may have closed a connection
+        # a refusal may have closed a connection
+        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):
             with suppress(errors.RedisError, OSError):
                 return too_large(ops, *await self._announce(size))
         return None
@@ -247,11 +256,15 @@ class AsyncTrips:
         try:
             await connection.send_packed_command([announced(size)])
             limit = value_limit(await reply_within(connection, self.timeout))
-            return limit, limit is None and refuses(await reply_within(connection, REFUSED_WITHIN_S))
+            return limit, limit is None and refuses(
+                await reply_within(connection, REFUSED_WITHIN_S)
+            )
         finally:
             await self.connections.drop(connection)  # it waits for a value that is never sent
 
-    async def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
+    async def scan(
+        self, cursor: int, pattern: str, within: float | None = None
+    ) -> tuple[int, list[str]]:
         """Return the cursor of the next step of a scan, and the keys that this step finds."""
         command = pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
         reply = (await self.connections.send([command], within=within))[0]
@@ -346,7 +359,9 @@ class AsyncTrips:
                 if self._waits_no_more:
                     self.connections.give(connection)
                     raise errors.ConnectionError("the worker stops")
-                return await self.connections.exchange(connection, [pack(command), *behind], None, leaves)
+                return await self.connections.exchange(
+                    connection, [pack(command), *behind], None, leaves
+                )
             finally:
                 self._blocked.discard(connection)
 
@@ -389,7 +404,9 @@ class AsyncTrips:
         """
         prefixes = self._prefixes - {""}
         self._prefixes = set()
-        keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
+        keys = (
+            [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
+        )
         return [("DEL", *some) for some in keys if some]
 
     def _last(self) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 from headrace._protocol.op import Arg
 
-ASK_AT_ONCE = 32  # waiting calls that ask at once: if all n asked each time, they would ask n * n times
+# waiting calls that ask at once: if all n asked each time, they would ask n * n times
+ASK_AT_ONCE = 32
 
 
 class WaitQueues:

@@ -13,7 +13,8 @@ from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import LISTEN_S, AsyncSubscription, channels_of
 from headrace._protocol.queue_ops import Ops
 
-POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
+# seconds between reads of a result while subscribed: a worker may not be allowed to publish
+POLL_EVERY_S = 5.0
 POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
 LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 
@@ -38,7 +39,9 @@ class AsyncWaiters:
         self._idle_since = 0.0
         self._waitlist.waiters.clear()
 
-    async def waiter(self, names: Sequence[str], seconds: float, wake: Wakeup | None = None) -> Waiter:
+    async def waiter(
+        self, names: Sequence[str], seconds: float, wake: Wakeup | None = None
+    ) -> Waiter:
         """Add a waiter for the ends of the jobs *names* from now on.
 
         Returns after *seconds* at most, even without a subscription. Several waiters may share the

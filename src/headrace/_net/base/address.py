@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 Client = redis.Redis | redis.RedisCluster
 AsyncClient = redis.asyncio.Redis | redis.asyncio.RedisCluster
-OF_CLUSTERS: dict[type, type] = {redis.Redis: redis.RedisCluster, redis.asyncio.Redis: redis.asyncio.RedisCluster}
+OF_CLUSTERS: dict[type, type] = {
+    redis.Redis: redis.RedisCluster,
+    redis.asyncio.Redis: redis.asyncio.RedisCluster,
+}
 
 
 class Address:
@@ -131,7 +134,8 @@ def _embedded(folder: str) -> EmbeddedServer:
 
 
 def given(url: str | None, option: str = "pass url=", besides: str = ", or client=") -> str:
-    """Return the given URL, or else `HEADRACE_URL`, or else `REDIS_URL`, after checking its form."""
+    """Return the given URL, or else `HEADRACE_URL`, or else `REDIS_URL`, after checking its
+    form."""
     found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
     if not found:
         raise ConfigurationError(
@@ -141,13 +145,16 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
     if not isinstance(found, str):
         raise TypeError(f"url must be a str, not {type(found).__name__}; a client is client=")
     if not re.match(r"(rediss?(\+cluster)?|unix|embedded):", found):
-        shown = re.sub(r"\?.*", "?…", re.sub(r".*@", "…@", found, flags=re.DOTALL))  # without a password
+        # without a password
+        shown = re.sub(r"\?.*", "?…", re.sub(r".*@", "…@", found, flags=re.DOTALL))
         raise ConfigurationError(
             f"url {shown!r}: give redis://…, rediss://…, unix://…, "
             "redis+cluster://…, rediss+cluster://… or embedded:DIR"
         )
     if found == "embedded:":
-        raise ConfigurationError("url 'embedded:' names no directory: give embedded:./data, or another one")
+        raise ConfigurationError(
+            "url 'embedded:' names no directory: give embedded:./data, or another one"
+        )
     if not _legible(found):
         scheme = found.partition(":")[0]
         raise ConfigurationError(
@@ -158,7 +165,8 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
 
 
 def _legible(url: str) -> bool:
-    """Tell whether a URL's hosts and ports can be read. If not, a supposed host may be a part of the password."""
+    """Tell whether a URL's hosts and ports can be read. If not, a supposed host may be a part of
+    the password."""
     if url.startswith("embedded:"):
         return True
     try:
@@ -185,7 +193,9 @@ def shown(url: str) -> str:
 
 def shown_settings(client: Any) -> str:
     if names_cluster(None, client):
-        nodes = sorted({f"{node.host}:{node.port}" for node in client.nodes_manager.startup_nodes.values()})
+        nodes = sorted(
+            {f"{node.host}:{node.port}" for node in client.nodes_manager.startup_nodes.values()}
+        )
         return f"redis+cluster://{','.join(nodes)}"
     pool = client.connection_pool
     settings = pool.connection_kwargs
@@ -210,7 +220,8 @@ def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
         options["startup_nodes"] = [node(*place) for place in nodes]
     try:
         client = make.from_url(url, **options)
-    except errors.RedisClusterException as error:  # which is no RedisError: none of the nodes has answered
+    # which is no RedisError: none of the nodes has answered
+    except errors.RedisClusterException as error:
         raise errors.ConnectionError(str(error)) from error
     with client:
         try:

@@ -26,8 +26,8 @@ STOPS: dict[int, Any] = {
 }  # and their default handlers
 _connections: WeakSet[Any] = WeakSet()
 _sockets: WeakKeyDictionary[socket.socket, tuple[int, os.stat_result]] = WeakKeyDictionary()
-"""Each socket with its descriptor and the facts of its file. A socket that is being closed hides its
-descriptor before that is free.
+"""Each socket with its descriptor and the facts of its file. A socket that is being closed hides
+its descriptor before that is free.
 """
 _runs = 0  # workers that handle the signals of this process
 _masked = threading.local()  # for the thread that forks: `before` is its signal mask
@@ -83,7 +83,8 @@ def _in_child() -> None:
     _let_go()
     try:
         _unmask()
-    except KeyboardInterrupt:  # the signal was there already, and Python ignores exceptions in this callback
+    # the signal was there already, and Python ignores exceptions in this callback
+    except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -96,7 +97,8 @@ def _let_go() -> None:
     numbers = {number for one in map(_open_socket, _connections) if (number := _number(one)) >= 0}
     for number, before in list(_sockets.values()):
         with suppress(OSError):
-            if os.path.samestat(os.fstat(number), before):  # its number may belong to another file by now
+            # its number may belong to another file by now
+            if os.path.samestat(os.fstat(number), before):
                 numbers.add(number)
     _sockets.clear()
     _connections.clear()

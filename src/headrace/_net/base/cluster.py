@@ -20,7 +20,14 @@ from redis import exceptions as errors
 from redis.crc import key_slot
 
 from headrace._model.shards import SLOTS
-from headrace._net.base.retries import REDIRECTED_AT_MOST, Lane, Trip, first_error, missing, since_boot
+from headrace._net.base.retries import (
+    REDIRECTED_AT_MOST,
+    Lane,
+    Trip,
+    first_error,
+    missing,
+    since_boot,
+)
 from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op, pack
@@ -31,9 +38,11 @@ ASK_MAP = pack(("CLUSTER", "SLOTS")), pack(("CLUSTER", "INFO"))
 ASKING = pack(("ASKING",))
 PROBE = (pack(("PING",)),)
 ASK_WITHIN_S = 2.0  # seconds for a node's answer
-SILENT_AFTER_S = 3.0  # seconds to wait for the last node: a look-up of a name has no limit of its own
+# seconds to wait for the last node: a look-up of a name has no limit of its own
+SILENT_AFTER_S = 3.0
 LEARN_WITHIN_S = 5.0  # seconds for which a call without a limit waits for the map
-ASK_EVERY_S = 0.2  # least seconds between two queries for the map; in a search, before the next node is asked
+# least seconds between two queries for the map; in a search, before the next node is asked
+ASK_EVERY_S = 0.2
 PROBE_EVERY_S = 1.0  # least seconds between two probes of a silent node
 
 _EPOCH = re.compile(r"^cluster_current_epoch:(\d+)", re.MULTILINE)
@@ -156,7 +165,9 @@ class Slots:
             owners[first : last + 1] = [places[0]] * (last - first + 1)
         epoch = None if isinstance(info, Exception) else _EPOCH.search(_text(info))
         served = SLOTS - owners.count(None)
-        return Map(owners, list(known), frozenset(ids), None if epoch is None else int(epoch[1]), served)
+        return Map(
+            owners, list(known), frozenset(ids), None if epoch is None else int(epoch[1]), served
+        )
 
     def follows(self, found: Map) -> bool:
         return found.follows(self._map)
@@ -196,9 +207,11 @@ class MapSearch:
     over: Any = None  # an event, set at the end
     home: object = None  # the process or event loop that searches
     places: list[Node] = field(init=False)  # nodes left to ask
-    error: Exception | None = field(default=None, init=False)  # after the search: why there is no map
+    # after the search: why there is no map
+    error: Exception | None = field(default=None, init=False)
     _doubtful: Map | None = field(default=None, init=False)
-    _silent: bool = field(default=False, init=False)  # a node has not answered: it may have a newer map
+    # a node has not answered: it may have a newer map
+    _silent: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.places = self.slots.places()
@@ -210,7 +223,8 @@ class MapSearch:
         except Exception as error:
             found = error
         if isinstance(found, Exception):
-            if not isinstance(found, ConfigurationError):  # otherwise this is no node of a cluster; other nodes may be
+            # otherwise this is no node of a cluster; other nodes may be
+            if not isinstance(found, ConfigurationError):
                 self.slots.failed(node, found)
                 self._silent |= isinstance(found, errors.TimeoutError)
             if self.error is None or isinstance(self.error, ConfigurationError):
@@ -232,7 +246,9 @@ class MapSearch:
             self.slots.take(self._doubtful)
             self.error = None
         elif self.error is None:
-            self.error = errors.ClusterDownError("CLUSTERDOWN no node knows an owner for each slot of the known map")
+            self.error = errors.ClusterDownError(
+                "CLUSTERDOWN no node knows an owner for each slot of the known map"
+            )
 
 
 def _text(value: Any) -> str:
@@ -240,7 +256,8 @@ def _text(value: Any) -> str:
 
 
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}  # and the schemes of one node
-USUAL = (type(None), redis.Redis, redis.asyncio.Redis)  # an `isinstance` check of these for a cluster client takes long
+# an `isinstance` check of these for a cluster client takes long
+USUAL = (type(None), redis.Redis, redis.asyncio.Redis)
 
 
 @frozen
@@ -260,7 +277,9 @@ class Seeds:
 
 
 def names_cluster(url: str | None, client: object) -> bool:
-    if type(client) not in USUAL and isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster)):
+    if type(client) not in USUAL and isinstance(
+        client, (redis.RedisCluster, redis.asyncio.RedisCluster)
+    ):
         return True
     return url is not None and url.partition(":")[0] in SCHEMES
 
@@ -287,7 +306,11 @@ def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out the address, and the settings that make a cluster client read from replicas."""
-    return {name: value for name, value in settings.items() if name not in ("host", "port", "redis_connect_func")}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in ("host", "port", "redis_connect_func")
+    }
 
 
 def seeds_of(url: str) -> tuple[str, list[Node]]:
@@ -355,7 +378,11 @@ class Batch:
 
     def replies(self, answers: Sequence[Any]) -> Sequence[Any]:
         every = 2 if self.asking else 1
-        return answers[every - 1 :: every] if self.durability is None else self.durability.unwrapped(answers, every)
+        return (
+            answers[every - 1 :: every]
+            if self.durability is None
+            else self.durability.unwrapped(answers, every)
+        )
 
 
 class Scatter:
@@ -369,7 +396,8 @@ class Scatter:
     def __init__(self, slots: Slots, trip: Scattered, lanes: Sequence[Lane]) -> None:
         self._slots, self._trip, self._lanes = slots, trip, lanes
         self._left = [i for i in range(len(trip.ops)) if i not in trip.replies]
-        self._asked: dict[int, Node] = {}  # the node to ask once for an operation of a migrating slot
+        # the node to ask once for an operation of a migrating slot
+        self._asked: dict[int, Node] = {}
         self._source: set[int] = set()  # operations whose script the node does not know
         self._errors: list[Exception] = []
         self._rounds = 0
@@ -377,7 +405,9 @@ class Scatter:
 
     @property
     def unknown(self) -> bool:
-        return any(self._slots.owner(slot_of(self._trip.ops[i].keys[0])) is None for i in self._left)
+        return any(
+            self._slots.owner(slot_of(self._trip.ops[i].keys[0])) is None for i in self._left
+        )
 
     def batches(self) -> list[Batch]:
         groups: dict[tuple[Node, bool], list[int]] = {}
@@ -389,7 +419,9 @@ class Scatter:
             if node is None:
                 self._failed(errors.ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}"))
             elif self._rounds > REDIRECTED_AT_MOST:
-                self._failed(errors.TryAgainError(f"TRYAGAIN slot {slot} is passed from node to node"))
+                self._failed(
+                    errors.TryAgainError(f"TRYAGAIN slot {slot} is passed from node to node")
+                )
             else:
                 groups.setdefault((node, i in self._asked), []).append(i)
         return [self._batch(node, asking, places) for (node, asking), places in groups.items()]
@@ -399,7 +431,9 @@ class Scatter:
         commands: list[bytes] = []
         for i, op in zip(places, ops, strict=True):
             lane = self._lanes[i]
-            packed = op.packed("EVAL" if i in self._source else "EVALSHA", lane.name, str(lane.calls))
+            packed = op.packed(
+                "EVAL" if i in self._source else "EVALSHA", lane.name, str(lane.calls)
+            )
             commands += [ASKING, packed] if asking else [packed]
         durability = self._trip.durability
         if durability is not None:
@@ -416,7 +450,8 @@ class Scatter:
             self._asked.pop(i, None)
             if not isinstance(reply, Exception):
                 self._trip.replies[i] = reply
-            elif isinstance(reply, errors.MovedError):  # first: redis-py's MovedError is an AskError, too
+            # first: redis-py's MovedError is an AskError, too
+            elif isinstance(reply, errors.MovedError):
                 self._slots.moved(slot_of(op.keys[0]), self._slots.redirected(reply, batch.node))
                 self.stale = True
                 self._left.append(i)

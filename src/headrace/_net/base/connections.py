@@ -56,7 +56,9 @@ class Guarded(CredentialProvider):
         if asked is None or asked.done() or self._pid != os.getpid():  # a fork lacks the thread
             self._pid = os.getpid()
             self._asked = asked = Future[Credentials]()
-            threading.Thread(target=self._answer, args=(asked,), name="headrace-credentials", daemon=True).start()
+            threading.Thread(
+                target=self._answer, args=(asked,), name="headrace-credentials", daemon=True
+            ).start()
         return asked
 
     def _answer(self, asked: Future[Credentials]) -> None:
@@ -76,7 +78,9 @@ class Guarded(CredentialProvider):
 
 
 def failed(error: BaseException) -> errors.AuthenticationError:
-    return errors.AuthenticationError(f"the credential provider has failed: {describe_error(error)}")
+    return errors.AuthenticationError(
+        f"the credential provider has failed: {describe_error(error)}"
+    )
 
 
 def late() -> errors.TimeoutError:
@@ -146,7 +150,8 @@ def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manag
     primary.
     """
     settings = partial(own_settings, packer=Packer() if manager is Manager else None)
-    ours = settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
+    # redis-py's 100 ends in errors
+    ours = settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}
     kind = theirs.connection_class
     if hasattr(theirs, "sentinel_manager"):
         sentinel = managed(theirs, settings, manager)
@@ -183,7 +188,11 @@ def speaks_first(connection: Any) -> bool:
     message. With TLS a server may always speak first.
     """
     writer, sock = getattr(connection, "_writer", None), socket_of(connection)
-    if sock is None or isinstance(sock, SSLSocket) or (writer is not None and writer.get_extra_info("ssl_object")):
+    if (
+        sock is None
+        or isinstance(sock, SSLSocket)
+        or (writer is not None and writer.get_extra_info("ssl_object"))
+    ):
         return False
     with selectors.DefaultSelector() as selector:
         selector.register(sock.fileno(), selectors.EVENT_READ)

@@ -27,10 +27,13 @@ from headrace._telemetry.client import Outage
 
 P = TypeVar("P", bound="BasePool")
 
-SPARE_S = 10.0  # seconds without use, after which a worker with many queues closes extra connections
-TRIPS = 2  # round trips at a time: the server works on one while we process the answers of the other
+# seconds without use, after which a worker with many queues closes extra connections
+SPARE_S = 10.0
+# round trips at a time: the server works on one while we process the answers of the other
+TRIPS = 2
 CALLS_AT_MOST = 64  # calls in a round trip: all answers are in memory, each of about 1 MiB at most
-LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is checked: the server may have closed it
+# seconds without use, after which a connection is checked: the server may have closed it
+LOOK_AFTER_S = 0.1
 
 
 class BasePool:
@@ -41,16 +44,23 @@ class BasePool:
         settings = maker.connection_kwargs
         self.outage = Outage(settings) if outage is None else outage
         maker.connection_class = noticed(maker.connection_class, self.outage, connect)
-        self.timeout: float = settings["socket_timeout"] + (settings.get("socket_connect_timeout") or 0.0)  # of a call
+        # of a call
+        self.timeout: float = settings["socket_timeout"] + (
+            settings.get("socket_connect_timeout") or 0.0
+        )
         self.combiner: Any = None  # lets calls share round trips, if there is one
-        self.users: WeakSet[Any] = WeakSet()  # the executors that share this pool, if any; see `Shared`
+        # the executors that share this pool, if any; see `Shared`
+        self.users: WeakSet[Any] = WeakSet()
         self.origin: Any = None  # the pool of the client whose settings we use
-        self.keep: float | None = None  # seconds for which unused connections stay open; None: for ever
-        self._free: list[tuple[Any, float]] = []  # and since when they are free; the newest is last, and taken first
+        # seconds for which unused connections stay open; None: for ever
+        self.keep: float | None = None
+        # and since when they are free; the newest is last, and taken first
+        self._free: list[tuple[Any, float]] = []
         self._all: set[Any] = set()
         self._watch: Watch | None = getattr(getattr(maker, "sentinel_manager", None), "watch", None)
         if self._watch is None and hasattr(maker, "sentinel_manager"):
-            maker.disconnect = self.disconnect  # redis-py found another primary: free connections lead to the old one
+            # redis-py found another primary: free connections lead to the old one
+            maker.disconnect = self.disconnect
 
     def disconnect(self, inuse_connections: bool = True) -> Any:
         """Close all connections, free or in use. A call that uses one fails."""
@@ -66,7 +76,9 @@ class BasePool:
         """Wait at most *seconds* for an answer or a connection from now on."""
         self.timeout = min(self.timeout, seconds)
         settings = self.maker.connection_kwargs
-        settings["socket_connect_timeout"] = min(settings.get("socket_connect_timeout") or seconds, seconds)
+        settings["socket_connect_timeout"] = min(
+            settings.get("socket_connect_timeout") or seconds, seconds
+        )
         if settings["socket_timeout"] is not None:
             settings["socket_timeout"] = min(settings["socket_timeout"], seconds)
 
@@ -116,7 +128,9 @@ class BasePool:
         does not count.
         """
         if self._watch is not None and not self._watch.is_current(connection):
-            raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
+            raise errors.ConnectionError(
+                f"{connection.host}:{connection.port} is no longer the primary"
+            )
 
     def give(self, connection: Any) -> None:
         """Return a connection without unanswered commands to the pool.
@@ -140,7 +154,8 @@ class BasePool:
 
 
 class Shared:
-    """The pools that executors of this process share, by server. A pool without users is forgotten."""
+    """The pools that executors of this process share, by server. A pool without users is
+    forgotten."""
 
     def __init__(self) -> None:
         self._lock = _forks.rlock()  # a signal's handler may close a queue

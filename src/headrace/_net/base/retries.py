@@ -35,20 +35,23 @@ RECONNECT_PAUSE_S = RETRY_PAUSE_S / 10  # the same, of a subscription
 FAILOVER_PAUSE_S = 0.5  # the same, if another node or a replica takes over within a second or two
 REDIRECTED_AT_MOST = 8  # redirections in a row; then there is a pause, as after an error
 FIRST_ANSWER_S = 5.0  # seconds of retries before the first answer: a wrong address should show soon
-SLACK_S = 1.0  # seconds by which a step may be late; a later step means that the process or the machine was suspended
+# seconds by which a step may be late; a later step means that the process or the machine was
+# suspended
+SLACK_S = 1.0
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
 _RIGHTS = re.compile(r"ACL failure in script|user executing the script can't")
 SETTLING = frozenset(
     ("complete", "retry", "dead_letter", "flow_advance", "step", "suspend")
 )  # how a job, or step, ended
 REPEATABLE = frozenset(("complete", "retry", "dead_letter", "release", "lease", "flow_advance"))
-"""Recorded operations that free entries first. A repetition after a missing right doubles nothing, as it might for
-operations that add jobs.
+"""Recorded operations that free entries first. A repetition after a missing right doubles nothing,
+as it might for operations that add jobs.
 """
 _FULL = "max number of clients"
 _LEVELS = re.compile(r"\bPRIORITIES (\d+)")
 _SEALED = re.compile(r"\bSHARDS (\d+)")
-_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, like records
+# goes on while the machine sleeps, like records
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def since_boot() -> float:
@@ -72,16 +75,26 @@ def refuse_signalled(error: BaseException) -> None:
     connection, even if redis-py wraps it.
     """
     handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
-    bodies = [body for one in handlers for body in (getattr(one, "func", one), cast("Any", type(one)).__call__)]
+    bodies = [
+        body
+        for one in handlers
+        for body in (getattr(one, "func", one), cast("Any", type(one)).__call__)
+    ]
     codes = {getattr(body, "__code__", None) for body in bodies}
     errors_seen: list[BaseException | None] = [error]
     for one in errors_seen:
-        if one is not None and any(frame.f_code in codes for frame, _ in walk_tb(one.__traceback__)):
+        if one is not None and any(
+            frame.f_code in codes for frame, _ in walk_tb(one.__traceback__)
+        ):
             raise one
-        errors_seen += [] if one is None or len(errors_seen) > 20 else [one.__cause__, one.__context__]
+        errors_seen += (
+            [] if one is None or len(errors_seen) > 20 else [one.__cause__, one.__context__]
+        )
 
 
-def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False) -> bool:
+def heals(
+    error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False
+) -> bool:
     """Tell whether a retry can help. It can't for errors that are not listed here.
 
     With *good*, the server has answered before, so credentials are being changed. With *rights*,
@@ -97,7 +110,12 @@ def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = Fal
             return all(not op.lane_prefix or op.name in REPEATABLE for op in ops)
     if isinstance(error, (errors.ConnectionError, errors.TimeoutError, OSError)):
         return True
-    recovers = errors.OutOfMemoryError, errors.ReadOnlyError, errors.TryAgainError, errors.ClusterDownError
+    recovers = (
+        errors.OutOfMemoryError,
+        errors.ReadOnlyError,
+        errors.TryAgainError,
+        errors.ClusterDownError,
+    )
     if isinstance(error, recovers):
         return True
     return isinstance(error, errors.ResponseError) and bool(_HEALS.search(str(error)[:300]))
@@ -107,7 +125,10 @@ def answers(error: BaseException) -> bool:
     """Tell whether the server itself sent the error. It is up then, but loading, full, or no
     primary.
     """
-    return isinstance(error, (errors.ResponseError, errors.BusyLoadingError)) or _FULL in str(error)[:300]
+    return (
+        isinstance(error, (errors.ResponseError, errors.BusyLoadingError))
+        or _FULL in str(error)[:300]
+    )
 
 
 def bound(outage: Outage, budget: float) -> float:
@@ -125,14 +146,18 @@ def bounding(timeout: float) -> float | None:
     return None if timeout == RETRY_BUDGET_S else timeout
 
 
-SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # a question for the largest value that a server takes
+# a question for the largest value that a server takes
+SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))
 REFUSED_WITHIN_S = 0.5  # seconds that a server has to refuse the announcement of a value
 SIZE_LIMIT_AT_LEAST = 1 << 20  # bytes: no server has a smaller limit
 
 
 def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
     """Return the bytes of the largest argument, and the name of its operation."""
-    return max(((len(arg), op.name) for op in ops for arg in op.args if not isinstance(arg, int)), default=(0, ""))
+    return max(
+        ((len(arg), op.name) for op in ops for arg in op.args if not isinstance(arg, int)),
+        default=(0, ""),
+    )
 
 
 def announced(size: int) -> bytes:
@@ -162,7 +187,9 @@ def too_large(ops: Sequence[Op[Any]], limit: int | None, refused: bool) -> TooLa
     if not refused and (limit is None or size <= limit):
         return None  # no value is too large, or the server does not say its limit
     most = "no value as large" if limit is None else f"{limit:,} at most"
-    error = TooLarge(f"{name}: a value of {size:,} bytes; this server takes {most} (proto-max-bulk-len)")
+    error = TooLarge(
+        f"{name}: a value of {size:,} bytes; this server takes {most} (proto-max-bulk-len)"
+    )
     error.limit = size - 1 if limit is None else limit
     return error
 
@@ -226,7 +253,8 @@ class Trip:
     """One round trip with its operations, the time of the first sending, and its time limit."""
 
     ops: Sequence[Op[Any]]
-    within: float | None = None  # seconds in all, with retries; `None`: only each attempt is limited
+    # seconds in all, with retries; `None`: only each attempt is limited
+    within: float | None = None
     began: float = field(factory=since_boot)
     spent: float = 0.0
     sent: float = 0.0
@@ -358,7 +386,8 @@ class Lanes:
 
         The prefix of a call without a record is empty.
         """
-        if self.pid != os.getpid():  # a fork copied the lanes: two processes on one lane would get each other's answers
+        # a fork copied the lanes: two processes on one lane would get each other's answers
+        if self.pid != os.getpid():
             self.free, self.pid = {}, os.getpid()
         try:
             lane = self.free[prefix].pop()
@@ -399,7 +428,8 @@ class Lane:
 
     name: str = field(factory=lambda: secrets.token_hex(8))
     calls: int = 0
-    repeated: bool = False  # a call was sent again: a copy may still be on its way, and must find this record
+    # a call was sent again: a copy may still be on its way, and must find this record
+    repeated: bool = False
 
 
 _SHARED: dict[Hashable, Lanes] = {}  # by server
@@ -420,4 +450,6 @@ def place(pool: Any) -> Hashable:
 
 
 def pack_all(ops: Sequence[Op[Any]], lanes: Sequence[Lane], verb: str) -> list[bytes]:
-    return [op.packed(verb, lane.name, str(lane.calls)) for op, lane in zip(ops, lanes, strict=True)]
+    return [
+        op.packed(verb, lane.name, str(lane.calls)) for op, lane in zip(ops, lanes, strict=True)
+    ]

@@ -40,7 +40,8 @@ Copied = Callable[[dict[str, Any]], dict[str, Any]]
 ANSWER_WITHIN_S = 1.0  # seconds for a Sentinel's answer
 FIND_WITHIN_S = 2.0  # seconds to wait for the first answer of any Sentinel
 LINGER_S = 10.0  # seconds without a connection, after which watching ends
-CHANNELS = ("+switch-master", "+promoted-slave")  # the primary has changed; the chosen replica has become the primary
+# the primary has changed; the chosen replica has become the primary
+CHANNELS = ("+switch-master", "+promoted-slave")
 
 
 @frozen
@@ -52,9 +53,12 @@ class Report:
 
 
 class Watch:
-    """The primary of a service, as its Sentinels name it. All executors of this process share it."""
+    """The primary of a service, as its Sentinels name it. All executors of this process share
+    it."""
 
-    def __init__(self, service: str, sentinels: Mapping[Place, Any], others: int, forced: str | None) -> None:
+    def __init__(
+        self, service: str, sentinels: Mapping[Place, Any], others: int, forced: str | None
+    ) -> None:
         self.service = service
         self.primary: Place | None = None
         self._sentinels, self._forced = sentinels, forced
@@ -82,7 +86,9 @@ class Watch:
         primary = self.primary
         if primary is None:
             places = ", ".join(f"{host}:{port}" for host, port in self._sentinels)
-            raise MasterNotFoundError(f"no Sentinel of {places} names the primary of {self.service!r}")
+            raise MasterNotFoundError(
+                f"no Sentinel of {places} names the primary of {self.service!r}"
+            )
         return primary
 
     def _begin(self) -> None:
@@ -96,7 +102,9 @@ class Watch:
                 self.primary, self._epoch, self._reports = None, -1, {}
                 self._found.clear()
                 self._threads = [
-                    threading.Thread(target=self._watch, args=(place,), name="headrace-sentinel", daemon=True)
+                    threading.Thread(
+                        target=self._watch, args=(place,), name="headrace-sentinel", daemon=True
+                    )
                     for place in self._sentinels
                 ]
                 for thread in self._threads:
@@ -142,12 +150,17 @@ class Watch:
 
     def _look(self, connection: Any) -> Report | None:
         """Ask a Sentinel. Returns `None` if its answer is not reliable."""
-        ask = [pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)), pack(("SENTINEL", "MASTER", self.service))]
+        ask = [
+            pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)),
+            pack(("SENTINEL", "MASTER", self.service)),
+        ]
         connection.send_packed_command([b"".join(ask)])
         address, answer = connection.read_response(), connection.read_response()
         if not address:
             return None
-        words = {bytes(key): bytes(value) for key, value in zip(answer[::2], answer[1::2], strict=True)}
+        words = {
+            bytes(key): bytes(value) for key, value in zip(answer[::2], answer[1::2], strict=True)
+        }
         if int(words.get(b"num-other-sentinels", b"0")) < self._others:
             return None
         primary = (self._forced or bytes(address[0]).decode(), int(address[1]))
@@ -226,7 +239,11 @@ def _maker(kind: Any, settings: dict[str, Any]) -> Any:
     """Return a maker of connections for threads to a Sentinel, from a client of either colour."""
     secure = issubclass(kind, (redis.SSLConnection, redis.asyncio.SSLConnection))
     ours: Any = redis.SSLConnection if secure else redis.Connection
-    settings |= {"socket_timeout": ANSWER_WITHIN_S, "socket_connect_timeout": ANSWER_WITHIN_S, "protocol": 2}
+    settings |= {
+        "socket_timeout": ANSWER_WITHIN_S,
+        "socket_connect_timeout": ANSWER_WITHIN_S,
+        "protocol": 2,
+    }
 
     def make() -> Any:
         connection = ours(**settings, retry=Retry(NoBackoff(), 0))

@@ -1,4 +1,5 @@
-"""The socket of a connection of any library. Its timeout can be set, and another thread can end it."""
+"""The socket of a connection of any library. Its timeout can be set, and another thread can end
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from contextlib import suppress
 from ssl import SSLSocket
 from typing import Any
 
-codecs.lookup("idna")  # else the first connection imports it, and a fork meanwhile breaks it in the child
+# else the first connection imports it, and a fork meanwhile breaks it in the child
+codecs.lookup("idna")
 
 
 def socket_of(connection: Any) -> Any:
@@ -48,5 +50,6 @@ def cut(connection: Any) -> None:
     """
     with suppress(OSError, ValueError, AttributeError):
         ours = socket_of(connection)
-        with socket.socket(fileno=os.dup(ours.fileno())) as twin:  # whatever TLS or an event loop has wrapped around it
+        # whatever TLS or an event loop has wrapped around it
+        with socket.socket(fileno=os.dup(ours.fileno())) as twin:
             twin.shutdown(socket.SHUT_RDWR)

@@ -41,7 +41,15 @@ from headrace._net.base.cluster import (
     slot_of,
 )
 from headrace._net.base.connections import Attend
-from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, refuses, since_boot, unwelcome
+from headrace._net.base.retries import (
+    FAILOVER_PAUSE_S,
+    Lane,
+    Meanwhile,
+    Trip,
+    refuses,
+    since_boot,
+    unwelcome,
+)
 from headrace._net.sync.colour import (
     Background,
     ConnectionPool,
@@ -77,7 +85,9 @@ def executor_of(
 class ClusterExecutor(Executor):
     _trip = Scattered
 
-    def __init__(self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None) -> None:
+    def __init__(
+        self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None
+    ) -> None:
         client: Any = SimpleNamespace(connection_pool=seeds.pool(ConnectionPool, seeds.nodes[0]))
         super().__init__(None, client, budget, outage)
         self._seeds = seeds
@@ -124,7 +134,9 @@ class ClusterExecutor(Executor):
         search = self._begin_search()
         within = LEARN_WITHIN_S if within is None else within
         if not happens(search.over, min(within, LEARN_WITHIN_S)):
-            raise errors.TimeoutError(f"no node has sent the map of the cluster within {within:.3g} s")
+            raise errors.TimeoutError(
+                f"no node has sent the map of the cluster within {within:.3g} s"
+            )
         if search.error is not None:
             raise copy(search.error) from search.error
 
@@ -221,7 +233,9 @@ class ClusterExecutor(Executor):
             trip.durability.begin()
         return self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
-    def _complete(self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None) -> list[Any]:
+    def _complete(
+        self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None
+    ) -> list[Any]:
         """Send the rest of an attempt, until nothing is left. Raises the error of an operation."""
         if scatter.unknown:
             self._refresh(trip.rest)
@@ -326,7 +340,9 @@ class ClusterExecutor(Executor):
             self._refresh(None)
         return self._link(self._owner(slot))
 
-    def _block(self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None) -> list[Any]:
+    def _block(
+        self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None
+    ) -> list[Any]:
         """Like `Trips._block`, at the node of the stream on which *command* blocks."""
         slot = slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
         try:

@@ -114,7 +114,9 @@ def all_of(calls: Sequence[Callable[[], T]]) -> list[T]:
             raised.append(error)
 
     others = range(1, len(calls))
-    threads = [threading.Thread(target=make, args=(i,), name="headrace-node", daemon=True) for i in others]
+    threads = [
+        threading.Thread(target=make, args=(i,), name="headrace-node", daemon=True) for i in others
+    ]
     for thread in threads:
         thread.start()
     results[0] = calls[0]()

@@ -44,13 +44,16 @@ R = TypeVar("R")
 
 
 class Driver(Connected):
-    """Runs operations, and the generators of calls. It is the base of `Queue` and `Flow`."""
+    """Runs operations, and the generators of calls. It is the base of `Queue` and
+    `Flow`."""
 
     _wait_queues: WaitQueues | None = None
 
     @cached_property
     def _executor(self) -> Executor:
-        made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True))
+        made = self._address.open(
+            lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True)
+        )
         made.within = self._within
         OPENED.add(self)
         return made
@@ -86,7 +89,8 @@ class Driver(Connected):
         except StopIteration as done:
             return cast("R", done.value)
         except BaseException as error:
-            with suppress(BaseException):  # interrupted between two effects: the call may undo something
+            # interrupted between two effects: the call may undo something
+            with suppress(BaseException):
                 effect = call.throw(error)
                 while True:
                     effect = call.send(self._perform(effect))

@@ -40,7 +40,9 @@ class Executor(Trips):
         outage: Outage | None = None, attend: Attend | None = None, *, shares: bool = False,
     ) -> None:  # fmt: skip
         theirs = None if client is None else client.connection_pool
-        pool = Pool.shared(url, theirs, self, attend) if shares else Pool(url, theirs, outage, attend)
+        pool = (
+            Pool.shared(url, theirs, self, attend) if shares else Pool(url, theirs, outage, attend)
+        )
         super().__init__(pool, budget)
         self._given_up = _forks.event()
         self._sleep = sleep_using_event(self._given_up)
@@ -70,8 +72,10 @@ class Executor(Trips):
         except Exception:
             raise
         except BaseException:
-            with suppress(Exception):  # jobs that can't be released now come back when their leases expire
-                if reply is None:  # its lane is kept: the same call is answered from its record, or comes first
+            # jobs that can't be released now come back when their leases expire
+            with suppress(Exception):
+                # its lane is kept: the same call is answered from its record, or comes first
+                if reply is None:
                     reply = self._attempt(self._trip([bare]), [lane], None)[0]
                 undoing = effect.undo(reply)
                 self.undo([] if undoing is None else [undoing])
@@ -109,7 +113,9 @@ class Executor(Trips):
                 answer = self._checked([answer], trip, [lane])[0]
         except Exception as error:
             if trip is None:
-                trip = Trip((prepared.of(item),), began=began, sent=sent, unanswered=int(sent > 0.0))
+                trip = Trip(
+                    (prepared.of(item),), began=began, sent=sent, unanswered=int(sent > 0.0)
+                )
             answer = self._again(error, trip, [lane], None)[0]
         else:
             self._lanes.put(prepared.lane_prefix, lane)
@@ -133,8 +139,11 @@ class Executor(Trips):
             if not last and clearing and (connection := self.connections.open_one()) is not None:
                 self._clear(connection, clearing)
             elif last or clearing:
-                # Beside us: no timeout of a connection bounds all that it may wait for (names, TLS, a server's start).
-                thread = threading.Thread(target=self._leave, args=(last, clearing), name="headrace-close", daemon=True)
+                # Beside us: no timeout of a connection bounds all that it may wait for (names, TLS,
+                # a server's start).
+                thread = threading.Thread(
+                    target=self._leave, args=(last, clearing), name="headrace-close", daemon=True
+                )
                 with suppress(RuntimeError):  # the interpreter ends, and has no threads any more
                     thread.start()
                     thread.join(COURTESY_S)
@@ -169,7 +178,10 @@ def meet(executor: Executor) -> None:
     """
     outage = executor.outage
     budget = RetryBudget(
-        outage, lambda: 0.0 if outage.found else bound(outage, RETRY_BUDGET_S), executor.timeout, Trip([])
+        outage,
+        lambda: 0.0 if outage.found else bound(outage, RETRY_BUDGET_S),
+        executor.timeout,
+        Trip([]),
     )
     try:
         Retrying(**policy(budget, executor.pause))(executor.ping)

@@ -40,7 +40,11 @@ class Listening:
     """
 
     def __init__(
-        self, ops: WholeOps, executor: Executor, kinds: Sequence[str], drive: Callable[[Call[bool]], Driven[bool]]
+        self,
+        ops: WholeOps,
+        executor: Executor,
+        kinds: Sequence[str],
+        drive: Callable[[Call[bool]], Driven[bool]],
     ) -> None:
         self._map = ShardMap(ops)
         self._executor = executor
@@ -63,7 +67,10 @@ class Listening:
                 self._home = here()
                 self._background.start("headrace-events", self._follow)
             begun = self._inbox.begun
-            self._wait(lambda: self._inbox.ready or self._inbox.begun != begun, seconds if begun else LISTEN_S)
+            self._wait(
+                lambda: self._inbox.ready or self._inbox.begun != begun,
+                seconds if begun else LISTEN_S,
+            )
             self._changed.notify_all()  # there is room
             return self._inbox.received()
 
@@ -74,7 +81,8 @@ class Listening:
         while not self._closed:
             try:
                 self._drive(self._map.look())
-            except Exception as error:  # while the node of the table is out of reach, the known table serves
+            # while the node of the table is out of reach, the known table serves
+            except Exception as error:
                 if not (self._map.known and isinstance(error, (errors.RedisError, OSError))):
                     self._inbox.error = error
             with self._changed:

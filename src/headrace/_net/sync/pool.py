@@ -16,7 +16,16 @@ from redis.retry import Retry as NoRetry
 
 from headrace import _forks
 from headrace._net.base.connections import BOUNDS, Attend, own_pool, refused
-from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Pending, destination, leaving, unreadable
+from headrace._net.base.pool import (
+    CALLS_AT_MOST,
+    SHARED,
+    TRIPS,
+    BasePool,
+    Pending,
+    destination,
+    leaving,
+    unreadable,
+)
 from headrace._net.base.retries import Meanwhile, since_boot
 from headrace._net.base.sockets import cut, set_timeout
 from headrace._telemetry.client import Outage
@@ -30,7 +39,11 @@ class Pool(BasePool):
     """
 
     def __init__(
-        self, url: str | None, theirs: Any, outage: Outage | None = None, attend: Attend | None = None
+        self,
+        url: str | None,
+        theirs: Any,
+        outage: Outage | None = None,
+        attend: Attend | None = None,
     ) -> None:
         if url is not None:
             theirs = redis.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
@@ -50,10 +63,14 @@ class Pool(BasePool):
             within: float | None = getattr(BOUNDS, "within", None)
             usual = connection.socket_timeout, connection.socket_connect_timeout
             if within is not None:
-                connection.socket_timeout, connection.socket_connect_timeout = within, min(within, usual[1] or within)
+                connection.socket_timeout, connection.socket_connect_timeout = (
+                    within,
+                    min(within, usual[1] or within),
+                )
             try:
                 kind.connect(connection) if attend is None else attended(connection, kind, attend)
-            except BaseException:  # Ctrl-C, too: redis-py would keep a connection whose greeting is under way
+            # Ctrl-C, too: redis-py would keep a connection whose greeting is under way
+            except BaseException:
                 connection.disconnect()
                 raise
             finally:
@@ -67,7 +84,9 @@ class Pool(BasePool):
     @classmethod
     def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> Pool:
         """Return the connections to this server, which *user* shares with others."""
-        return SHARED.join(destination(url, theirs, attend), user, lambda: cls(url, theirs, attend=attend))
+        return SHARED.join(
+            destination(url, theirs, attend), user, lambda: cls(url, theirs, attend=attend)
+        )
 
     def take(self) -> Any:
         """Take an open connection that nothing uses. Make one if none is free."""
@@ -84,7 +103,8 @@ class Pool(BasePool):
         except BaseException as error:
             self.drop(connection)
             if isinstance(error, AttributeError) and isinstance(error.__context__, TimeoutError):
-                raise errors.TimeoutError("Timeout connecting to server") from None  # redis-py wants the path's host
+                # redis-py wants the path's host
+                raise errors.TimeoutError("Timeout connecting to server") from None
             raise
         return connection
 
@@ -219,7 +239,8 @@ def exchanged(connection: Any, packed: bytes) -> Any:
 
 def send(connection: Any, packed: bytes) -> None:
     sock = connection._sock  # noqa: SLF001
-    if sock is None or connection.health_check_interval:  # closed by another thread, or to be asked whether it is sound
+    # closed by another thread, or to be asked whether it is sound
+    if sock is None or connection.health_check_interval:
         connection.send_packed_command([packed])
         return
     try:
@@ -251,7 +272,8 @@ def reply(connection: Any) -> Any:
     try:
         return connection._parser.read_response()  # noqa: SLF001
     except errors.ConnectionError as error:
-        if isinstance(error.__context__, BlockingIOError):  # the kernel has waited for as long as it should
+        # the kernel has waited for as long as it should
+        if isinstance(error.__context__, BlockingIOError):
             raise errors.TimeoutError("Timeout reading from socket") from error
         raise
     except OSError as error:

@@ -2,12 +2,12 @@
 """Round trips of operations. They are retried under their call number where that can help.
 
 - The connections are our own. They are made from a URL, or from the settings of a client, which
-  itself is never used, closed or changed. Retries of redis-py are off, because redis-py would repeat
-  a command that the server has already carried out. We retry under the same call number, and the
-  script answers from its record of the first call.
-- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A lane
-  is not used again after an interrupted call, because that call may still arrive after the record of
-  the next call has replaced its own.
+  itself is never used, closed or changed. Retries of redis-py are off, because redis-py would
+  repeat a command that the server has already carried out. We retry under the same call number, and
+  the script answers from its record of the first call.
+- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A
+  lane is not used again after an interrupted call, because that call may still arrive after the
+  record of the next call has replaced its own.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class Trips:
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget = budget
         self.pause = FAILOVER_PAUSE_S if behind_sentinel else RETRY_PAUSE_S
-        self.durable: Durability | None = None  # the durability that settlements wait for by default
+        # the durability that settlements wait for by default
+        self.durable: Durability | None = None
         self.rights = False  # for a worker: whether its user is known to have the necessary rights
         self._can_wait: set[Durability] = set()  # durability that the server supports, as it said
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
@@ -106,7 +107,8 @@ class Trips:
         return ()
 
     def healthy(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
-        """Tell whether the node of these keys is believed to be healthy, as it has answered lately."""
+        """Tell whether the node of these keys is believed to be healthy, as it has answered
+        lately."""
         return True
 
     def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
@@ -124,7 +126,7 @@ class Trips:
     def attempt(self, op: Op[R], within: float | None = None) -> R | None:
         """Run an operation once, in *within* seconds. Return `None` if that fails."""
         with suppress(Exception):
-            return op.decode(self._attempt(self._trip([op], within), [self._lane(op)], None)[0])
+            return op.decode((self._attempt(self._trip([op], within), [self._lane(op)], None))[0])
         return None
 
     def run_all(
@@ -154,7 +156,9 @@ class Trips:
                     self._lanes.give(ops, lanes)
         return self._answered(trip, replies)
 
-    def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
+    def _again(
+        self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile
+    ) -> list[Any]:
         """Retry a round trip after its first attempt failed with *error*. Raise the error if a
         retry can't help.
         """
@@ -192,7 +196,9 @@ class Trips:
             return self.connections.send(commands, meanwhile, trip.leaves, trip.left)
         left = self._try_waiting(trip)
         wrapped = trip.durability.wrapped(commands, left)
-        return trip.durability.unwrapped(self.connections.send(wrapped, meanwhile, trip.leaves, left))
+        return trip.durability.unwrapped(
+            self.connections.send(wrapped, meanwhile, trip.leaves, left)
+        )
 
     def _try_waiting(self, trip: Trip) -> float | None:
         """Find out whether the server can wait for the durability of *trip*. Return the remaining
@@ -235,7 +241,8 @@ class Trips:
         so.
         """
         size = largest(ops)[0]
-        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # a refusal may have closed a connection
+        # a refusal may have closed a connection
+        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):
             with suppress(errors.RedisError, OSError):
                 return too_large(ops, *self._announce(size))
         return None
@@ -334,7 +341,9 @@ class Trips:
             if undoing is not None:
                 self._insist(undoing)
 
-    def _block(self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None) -> list[Any]:
+    def _block(
+        self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None
+    ) -> list[Any]:
         """Send *command*, and packed commands behind it, on a connection that `stop_waiting`
         closes.
         """
@@ -388,7 +397,9 @@ class Trips:
         """
         prefixes = self._prefixes - {""}
         self._prefixes = set()
-        keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
+        keys = (
+            [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
+        )
         return [("DEL", *some) for some in keys if some]
 
     def _last(self) -> bool:

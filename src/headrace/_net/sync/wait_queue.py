@@ -1,4 +1,5 @@
-"""Calls that wait for room in a queue, on threads. Each has its own connection, as threads are few."""
+"""Calls that wait for room in a queue, on threads. Each has its own connection, as threads are
+few."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import LISTEN_S, Subscription, channels_of
 from headrace._protocol.queue_ops import Ops
 
-POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
+# seconds between reads of a result while subscribed: a worker may not be allowed to publish
+POLL_EVERY_S = 5.0
 POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
 LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 

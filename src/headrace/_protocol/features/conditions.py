@@ -1,5 +1,5 @@
-"""Enqueueing under conditions, as operations. The conditions are room in the queue, and the treatment of a job whose id
-exists already.
+"""Enqueueing under conditions, as operations. The conditions are room in the queue, and the
+treatment of a job whose id exists already.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
 from headrace.errors import QueueFull
 
-OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
-REFUSED, SEALED = 5, 7  # refused for lack of room; a new job in a sealed shard. 6: not looked at, for lack of time
-AWAITS_S = 10 * POLL_S  # seconds for which a waiting producer is notified of room; it asks again every second
+# by their numbers
+OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")
+# refused for lack of room; a new job in a sealed shard. 6: not looked at, for lack of time
+REFUSED, SEALED = 5, 7
+# seconds for which a waiting producer is notified of room; it asks again every second
+AWAITS_S = 10 * POLL_S
 Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
 
 
 @frozen
 class Refusal:
-    """The reason for a missing receipt. The queue was *full*, or time ran out. After the latter, send the job again."""
+    """The reason for a missing receipt. The queue was *full*, or time ran out. After the latter,
+    send the job again."""
 
     full: bool
     waiting: int
@@ -58,7 +62,8 @@ class Admission:
     )
 
     def at(self, ops: Ops) -> Admission:
-        """Return the maker for a shard. It is always the same object, so that calls can be coalesced."""
+        """Return the maker for a shard. It is always the same object, so that calls can be
+        coalesced."""
         return self._other(ops, self.durable)
 
     def with_durability(self, durable: Durability | None) -> Admission:
@@ -79,8 +84,8 @@ class Admission:
 
     @property
     def most_together(self) -> int:
-        """The largest number of jobs in a part, which is a tenth of the queue. Larger parts would wait for an empty
-        queue.
+        """The largest number of jobs in a part, which is a tenth of the queue. Larger parts would
+        wait for an empty queue.
         """
         return min(JOBS_PER_SCRIPT, max(1, self.most // 10)) if self.most else JOBS_PER_SCRIPT
 
@@ -94,7 +99,9 @@ class Admission:
         if not is_new(job):
             job = NewJob(job)
         terms = conditions(job, self.ops.settings.unique_for)
-        made = self.ops.item(evolve(job, unique_for=None, if_exists=None) if conditional(job) else job, context)
+        made = self.ops.item(
+            evolve(job, unique_for=None, if_exists=None) if conditional(job) else job, context
+        )
         if isinstance(made, bytes):
             made = ("", "", ["data", made])
         name, delay, fields = made
@@ -133,7 +140,9 @@ class Admission:
             item_cost = _cost(item)
             item_size = sum(map(len, item[3]))
             if part and (
-                len(part) == most or cost + item_cost > JOBS_PER_SCRIPT or size + item_size > BYTES_PER_SCRIPT
+                len(part) == most
+                or cost + item_cost > JOBS_PER_SCRIPT
+                or size + item_size > BYTES_PER_SCRIPT
             ):
                 yield part
                 part = []
@@ -146,9 +155,19 @@ class Admission:
             yield part
 
     def wait(self, last: str, seconds: float) -> tuple[Arg, ...]:
-        """Block until there is room, at most *seconds*, reading after *last*, which the refused call returned."""
+        """Block until there is room, at most *seconds*, reading after *last*, which the refused
+        call returned."""
         milliseconds = max(1, millis(seconds))  # 0 would block for ever
-        return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", self.ops.keys.key("gate"), last)
+        return (
+            "XREAD",
+            "COUNT",
+            1,
+            "BLOCK",
+            milliseconds,
+            "STREAMS",
+            self.ops.keys.key("gate"),
+            last,
+        )
 
 
 def _cost(item: Item) -> int:

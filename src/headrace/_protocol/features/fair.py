@@ -1,10 +1,11 @@
 """The operations of queues with terms, which declare `fair=`, `weights=` and `limits=`.
 
-`Ops.lease(fair=True)` calls `lease_fair` in place of `lease`. Its `Grant` says with `unread` that new jobs were not
-looked at, so `line_up` is to be called until it answers false. It says with `structure` which terms the queue has. Each
-of the two answers `elsewhere` if the other is to be called. A client with terms calls `declare` before its first lease,
-and `declare(again=True)` while the queue has others. `redeclare` is for operators. Without terms it ends them. All are
-repeated while they answer `again`.
+`Ops.lease(fair=True)` calls `lease_fair` in place of `lease`. Its `Grant` says with `unread` that
+new jobs were not looked at, so `line_up` is to be called until it answers false. It says with
+`structure` which terms the queue has. Each of the two answers `elsewhere` if the other is to be
+called. A client with terms calls `declare` before its first lease, and `declare(again=True)` while
+the queue has others. `redeclare` is for operators. Without terms it ends them. All are repeated
+while they answer `again`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from attrs import frozen
 
 from headrace._model.policy import bucket
 from headrace._model.settings import QueueSettings
-from headrace._model.terms import BUSIEST_AT_MOST, IN_TERMS, VALUE_BYTES, LimitView, Share, SlotView, Terms, Value
+from headrace._model.terms import (
+    BUSIEST_AT_MOST,
+    IN_TERMS,
+    VALUE_BYTES,
+    LimitView,
+    Share,
+    SlotView,
+    Terms,
+    Value,
+)
 from headrace._protocol.limits import LOOKS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
@@ -27,9 +37,9 @@ from headrace.errors import ConfigurationError
 
 @frozen
 class DeclaredTerms:
-    """The answer to a declaration of terms. `again` tells whether to call again, because a change of the structure
-    takes several calls. `structure` is the queue's structure, or '' for none. `said` has the options that others
-    declared differently, if ours count now.
+    """The answer to a declaration of terms. `again` tells whether to call again, because a change
+    of the structure takes several calls. `structure` is the queue's structure, or '' for none.
+    `said` has the options that others declared differently, if ours count now.
     """
 
     again: bool
@@ -64,7 +74,8 @@ def tell(ops: Ops, worker: str) -> Op[DeclaredTerms]:
 
 
 def declare(ops: Ops, worker: str, *, again: bool = False) -> Op[DeclaredTerms]:
-    """Declare the terms of *worker*, or ask *again* whether all live workers declare them by now."""
+    """Declare the terms of *worker*, or ask *again* whether all live workers declare them by
+    now."""
     return _declare(ops, "again" if again else "serve", worker)
 
 
@@ -74,14 +85,15 @@ def redeclare(ops: Ops) -> Op[DeclaredTerms]:
 
 
 def line_up(ops: Ops, worker: str) -> Op[bool]:  # noqa: ARG001 - as all calls of workers
-    """Look at `LOOKS_PER_SCRIPT` new jobs without leasing any. The answer is true if there are more."""
+    """Look at `LOOKS_PER_SCRIPT` new jobs without leasing any. The answer is true if there are
+    more."""
     return ops.op("line_up", [LOOKS_PER_SCRIPT, *ops.order()], bool)
 
 
 def shares(ops: Ops, start: str | bytes = "-") -> Op[tuple[list[Share], str | bytes]]:
-    """Read the shares of the busiest values, and of the values that have waited for longest in the first lines. Then
-    *start* is where the answer before says, and only the next lines are read. '' is the end, and asks for the busiest
-    alone.
+    """Read the shares of the busiest values, and of the values that have waited for longest in the
+    first lines. Then *start* is where the answer before says, and only the next lines are read. ''
+    is the end, and asks for the busiest alone.
     """
 
     def decode(reply: Any) -> tuple[list[Share], str | bytes]:
@@ -111,7 +123,8 @@ def paused(ops: Ops) -> Op[list[Value]]:
 
 
 def pause(ops: Ops, wanted: Sequence[str | bytes], pause: bool) -> Op[bool]:
-    """Pause a value, or resume it. The answer is false if it was in that state already. Raises `ConfigurationError`."""
+    """Pause a value, or resume it. The answer is false if it was in that state already. Raises
+    `ConfigurationError`."""
 
     def decode(reply: int) -> bool:
         if reply > 1:
@@ -145,7 +158,8 @@ def slots(ops: Ops) -> Op[list[LimitView]]:
 
 
 def part(value: str | None) -> bytes:
-    """Return a value as nodes and lines have it, which is with its length in front. A missing value is `-`."""
+    """Return a value as nodes and lines have it, which is with its length in front. A missing value
+    is `-`."""
     if value is None:
         return b"-"
     cut = value.encode()[:VALUE_BYTES]
@@ -169,14 +183,18 @@ def _values(data: bytes) -> Iterator[str | None]:
 
 
 def wanted(value: Mapping[str, str | None]) -> list[str | bytes]:
-    """Return the headers of a value, each with its part of the value, as `of_value` in the scripts takes them."""
-    parts = {name: b"-" if text is None else f"={text}".encode()[: VALUE_BYTES + 1] for name, text in value.items()}
+    """Return the headers of a value, each with its part of the value, as `of_value` in the scripts
+    takes them."""
+    parts = {
+        name: b"-" if text is None else f"={text}".encode()[: VALUE_BYTES + 1]
+        for name, text in value.items()
+    }
     return [text for row in parts.items() for text in row]
 
 
 def given(terms: Terms, settings: QueueSettings, share: float) -> str:
-    """Return the path, further keys of limits and rates, the numbers of both in a shard with this *share* of all keys,
-    and the options in words.
+    """Return the path, further keys of limits and rates, the numbers of both in a shard with this
+    *share* of all keys, and the options in words.
     """
     keys = list(dict.fromkeys((*filter(None, (limit.key for limit in terms.limits)), *terms.rates)))
     rates = [[rate.key or "", *bucket(rate, share)] for rate in settings.rates]
@@ -184,7 +202,9 @@ def given(terms: Terms, settings: QueueSettings, share: float) -> str:
     offered = {
         "path": list(terms.path),
         "keys": [key for key in keys if key not in terms.path],
-        "limits": [[limit.key or "", limit.slots(share), *[1][: len(limit.each)]] for limit in terms.limits],
+        "limits": [
+            [limit.key or "", limit.slots(share), *[1][: len(limit.each)]] for limit in terms.limits
+        ],
         "rates": rates,
         "words": words,
     }
@@ -192,10 +212,13 @@ def given(terms: Terms, settings: QueueSettings, share: float) -> str:
 
 
 def numbers(terms: Terms, share: float) -> list[str | bytes]:
-    """Return the paths of the weights, each followed by the weight, and the slots of values with a limit of their own,
-    each followed by the limit in a shard with this *share* of all keys.
+    """Return the paths of the weights, each followed by the weight, and the slots of values with a
+    limit of their own, each followed by the limit in a shard with this *share* of all keys.
     """
     rows = [(b"".join(map(part, path)), f"{weight:.10g}") for path, weight in terms.weights]
     own = ((limit, value) for limit in terms.limits for value in limit.each)
-    rows += [(b"e" + part(limit.key) + part(value), f"{limit.slots(share, value)}") for limit, value in own]
+    rows += [
+        (b"e" + part(limit.key) + part(value), f"{limit.slots(share, value)}")
+        for limit, value in own
+    ]
     return [text for row in rows for text in row]

@@ -15,9 +15,9 @@ _HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
 
 @frozen
 class Ended:
-    """The end of a job. `state` is one of `ENDS`, and then the data of the history is here too. It is `there` if the
-    job has not ended. It is `gone` or `gone, or dead` if nothing else is known. It is `again` if the caller must ask
-    again.
+    """The end of a job. `state` is one of `ENDS`, and then the data of the history is here too. It
+    is `there` if the job has not ended. It is `gone` or `gone, or dead` if nothing else is known.
+    It is `again` if the caller must ask again.
     """
 
     state: str
@@ -27,8 +27,9 @@ class Ended:
 
 @frozen
 class Tried:
-    """The attempts of a job, the oldest first. `ran` has the seconds that the deliveries of a run took, or `None` if
-    the job was no run. `before` has the seconds of the attempts before it was a run.
+    """The attempts of a job, the oldest first. `ran` has the seconds that the deliveries of a run
+    took, or `None` if the job was no run. `before` has the seconds of the attempts before it was a
+    run.
     """
 
     attempts: tuple[Attempt, ...]
@@ -46,7 +47,11 @@ class Tried:
             if len(parts) == 7:  # as `add_attempt` writes them
                 number, began, ended = map(decoded_number, parts[:3])
                 worker, error, reason, traceback = (part or None for part in parts[3:])
-                found.append(Attempt(number, began / 1000 or None, ended / 1000, worker, error, reason, traceback))
+                found.append(
+                    Attempt(
+                        number, began / 1000 or None, ended / 1000, worker, error, reason, traceback
+                    )
+                )
                 before += (found[-1].took or 0.0) if ran is None else 0.0
             elif len(parts) == 2 and parts[0] == "ran":
                 ran = decoded_number(parts[1]) / 1000
@@ -62,7 +67,9 @@ class Tried:
             parts = row.split("\x1f")
             if len(parts) == 4:
                 number, began, ended = map(decoded_number, parts[:3])
-                every.append(Attempt(number, began / 1000 or None, ended / 1000, parts[3], suspended=True))
+                every.append(
+                    Attempt(number, began / 1000 or None, ended / 1000, parts[3], suspended=True)
+                )
         every.sort(key=lambda one: one.ended)
         return Tried(tuple(every), decoded_number(ran) / 1000, self.before)
 

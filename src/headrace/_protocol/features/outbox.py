@@ -11,7 +11,8 @@ from headrace._protocol.replies import text
 
 
 def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
-    """Keep a report on the SQL outbox of a queue, or read the last one. The answer is `None` if there is none."""
+    """Keep a report on the SQL outbox of a queue, or read the last one. The answer is `None` if
+    there is none."""
 
     def decode(reply: Any) -> OutboxView | None:
         age, *words = reply
@@ -26,7 +27,14 @@ def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
 
     fields: list[str] = []
     if view is not None:
-        given = {"relay": view.relay, "rows": view.rows, "oldest": round(view.oldest * 1000), "refused": view.refused}
+        given = {
+            "relay": view.relay,
+            "rows": view.rows,
+            "oldest": round(view.oldest * 1000),
+            "refused": view.refused,
+        }
         given["why"] = view.why
-        fields = [str(part) for pair in {**given, "ended": int(view.ended)}.items() for part in pair]
+        fields = [
+            str(part) for pair in {**given, "ended": int(view.ended)}.items() for part in pair
+        ]
     return ops.op("relayed", fields, decode)

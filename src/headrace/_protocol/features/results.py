@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 
 def result_bytes(ops: Ops, result: Any) -> bytes:
-    """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
+    """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large
+    for a server."""
     try:
         data = ops.encoded(result, untyped(ops.bound))
     except (TypeError, CodecError) as error:
@@ -36,13 +37,18 @@ def result(ops: Ops, name: str) -> Op[bytes | None]:
 
 
 def results(ops: Ops, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
-    """Fetch the kept results of jobs, at most 500. `False` in the answer means to ask for this one again."""
-    return _kept(ops, names, kept, MethodType(results, ops))  # a bound method: equal ones join their calls
+    """Fetch the kept results of jobs, at most 500. `False` in the answer means to ask for this one
+    again."""
+    # a bound method: equal ones join their calls
+    return _kept(ops, names, kept, MethodType(results, ops))
 
 
 def kept(reply: Any) -> list[bytes | Literal[False] | None]:
-    """Decode kept results. `None` means no result. `False` means that the reply was full, so ask again."""
-    return [None if result is None else not isinstance(result, int) and raw(result) for result in reply]
+    """Decode kept results. `None` means no result. `False` means that the reply was full, so ask
+    again."""
+    return [
+        None if result is None else not isinstance(result, int) and raw(result) for result in reply
+    ]
 
 
 def _kept(
@@ -59,4 +65,6 @@ def _kept(
 
 def ended(ops: Ops, names: Sequence[str]) -> Op[list[history.Ended]]:
     """Ask which of at most 500 jobs have ended, and how."""
-    return ops.op("ended", [wire_id(name) for name in names], history.ended, (), names, MethodType(ended, ops))
+    return ops.op(
+        "ended", [wire_id(name) for name in names], history.ended, (), names, MethodType(ended, ops)
+    )

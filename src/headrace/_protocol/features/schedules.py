@@ -23,10 +23,11 @@ from headrace.errors import describe_error
 
 @frozen
 class DueSchedules:
-    """Schedules with a tick that is due. Each is (name, due, timing, missed). Times are in ms of the server's clock.
+    """Schedules with a tick that is due. Each is (name, due, timing, missed). Times are in ms of
+    the server's clock.
 
-    `cursor` is empty if these are all schedules. `last` has the last run of each, as 'ms id' or ''. `jobs` has the
-    fields of the jobs of one that was asked for by name.
+    `cursor` is empty if these are all schedules. `last` has the last run of each, as 'ms id' or ''.
+    `jobs` has the fields of the jobs of one that was asked for by name.
     """
 
     now: int
@@ -39,7 +40,8 @@ class DueSchedules:
 
 @frozen
 class SchedulePlan:
-    """The operations for due ticks, the seconds until the next tick, and a message for each broken schedule."""
+    """The operations for due ticks, the seconds until the next tick, and a message for each broken
+    schedule."""
 
     ops: Sequence[Any]
     wait: float | None
@@ -49,9 +51,13 @@ class SchedulePlan:
 def due_schedules(reply: Any) -> DueSchedules:
     """Decode schedules for the worker that serves them."""
     now, following, rows, cursor = reply
-    known = [(text(name), due, text(timing), text(missed)) for name, due, timing, missed, *_ in rows]
+    known = [
+        (text(name), due, text(timing), text(missed)) for name, due, timing, missed, *_ in rows
+    ]
     last = [text(row[4]) if len(row) > 4 else "" for row in rows]
-    return DueSchedules(now, wait_of(following), known, text(cursor), last, [row[5] for row in rows if len(row) > 5])
+    return DueSchedules(
+        now, wait_of(following), known, text(cursor), last, [row[5] for row in rows if len(row) > 5]
+    )
 
 
 def recurring(reply: Any) -> tuple[bool, list[str]]:
@@ -59,13 +65,16 @@ def recurring(reply: Any) -> tuple[bool, list[str]]:
     return reply[0] == 1, [text(name) for name in reply[1:]]
 
 
-_LATER_MS = 10**14  # a schedule that moves to another shard has its next tick so much later; a paused one, twice
+# a schedule that moves to another shard has its next tick so much later; a paused one, twice
+_LATER_MS = 10**14
 
 
 def listed(ticking: DueSchedules) -> list[Schedule]:
     """Decode schedules for the user."""
     found: list[Schedule] = []
-    for (name, due, stored, missed), last in zip(ticking.rows, chain(ticking.last, repeat("")), strict=False):
+    for (name, due, stored, missed), last in zip(
+        ticking.rows, chain(ticking.last, repeat("")), strict=False
+    ):
         try:
             t = Timing.parse(stored)
             every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
@@ -76,12 +85,17 @@ def listed(ticking: DueSchedules) -> list[Schedule]:
         later, next_due = divmod(due, _LATER_MS) if 0 <= due < 4 * _LATER_MS else (0, due)
         ran, _, job = last.partition(" ")
         at = int(ran) / 1000 if ran.isdecimal() and len(ran) < 18 else None
-        found.append(Schedule(name, next_due / 1000, every, cron, zone, missed, later > 1, at, job or None))
+        found.append(
+            Schedule(name, next_due / 1000, every, cron, zone, missed, later > 1, at, job or None)
+        )
     return found
 
 
-def schedule(ops: Ops, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
-    """Make a job recur. Returns a function from the server's ms to the operation, which answers -1 at the limit."""
+def schedule(
+    ops: Ops, name: str, timing: Timing, missed: str, job: NewJob[Any]
+) -> Callable[[int], Op[int]]:
+    """Make a job recur. Returns a function from the server's ms to the operation, which answers -1
+    at the limit."""
     if len(job_id(name).encode()) > 400:
         raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
     fields: list[Arg] = ["data", ops.encoded(job.payload, inline(ops.bound)), *ops.headers(job)]
@@ -118,8 +132,8 @@ def schedule_of(ops: Ops, name: str) -> Op[tuple[Schedule, JobState[Any]] | None
 
 
 def pause_schedule(ops: Ops, name: str, pause: bool) -> Op[bool]:
-    """Pause or resume a schedule. The answer is false if there is none of that name, or it was in that state
-    already.
+    """Pause or resume a schedule. The answer is false if there is none of that name, or it was in
+    that state already.
     """
     return ops.op("pause_schedule", [job_id(name), int(pause)], bool)
 
@@ -130,12 +144,14 @@ def run_schedule(ops: Ops, name: str) -> Op[str]:
 
 
 def ticking(ops: Ops, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
-    """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""
+    """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only
+    the time."""
     return ops.op("schedules", [which, cursor], due_schedules)
 
 
 def declare_schedules(ops: Ops, declared: Declared, worker: str) -> Op[tuple[bool, list[str]]]:
-    """Declare the schedules of the code. The answer is whether to make them, and the names of ended schedules."""
+    """Declare the schedules of the code. The answer is whether to make them, and the names of ended
+    schedules."""
     names = [one.name for one in declared.schedules]
     return ops.op("recur", [worker, declared.set, *names], recurring)
 
@@ -149,7 +165,8 @@ def plan_ticks(ops: Ops, found: DueSchedules) -> SchedulePlan:
         try:
             timing = Timing.parse(stored)
             ticks, following = decide(timing, missed, due, found.now)
-        except Exception as error:  # this machine lacks a library or a time zone, or the data is foreign
+        # this machine lacks a library or a time zone, or the data is foreign
+        except Exception as error:
             wrong.append(f"schedule {name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
             continue
         waits.append((following - found.now) / 1000)

@@ -15,7 +15,8 @@ _RECORD = Struct(">9I")  # see lua/lib/trend_records.lua
 
 
 def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
-    """Read the last *number* records of a queue's trends, and the record before them, for the first differences."""
+    """Read the last *number* records of a queue's trends, and the record before them, for the first
+    differences."""
 
     def decode(reply: Any) -> Trends:
         now, kept, data = reply
@@ -38,4 +39,6 @@ def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
     # counters that went back belong to another queue of this name
     enqueued, completed, removed = (number if number < 2**31 else 0 for number in since)
     seconds = float(at - before[0])
-    return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, later, dead, lag / 1000)
+    return TrendPoint(
+        at, seconds, enqueued, completed, removed, waiting, leased, later, dead, lag / 1000
+    )

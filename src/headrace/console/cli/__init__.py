@@ -1,4 +1,5 @@
-"""The program `headrace`. The extra `cli` is imported here only, so that its absence is one clear line."""
+"""The program `headrace`. The extra `cli` is imported here only, so that its absence is one clear
+line."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def main() -> None:
     """Run the command line."""
     _open_streams()
     _read_arguments()
-    for stream in sys.stdout, sys.stderr:  # characters that the terminal, or a locale without UTF-8, can't take
+    # characters that the terminal, or a locale without UTF-8, can't take
+    for stream in sys.stdout, sys.stderr:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -25,7 +27,8 @@ def main() -> None:
             from headrace.console.cli.app import app
     except ConfigurationError as error:
         sys.exit(f"headrace: {error}")
-    logging.getLogger("headrace").addHandler(logging.NullHandler())  # commands report errors in lines of their own
+    # commands report errors in lines of their own
+    logging.getLogger("headrace").addHandler(logging.NullHandler())
     app(prog_name="headrace")
 
 

@@ -50,8 +50,8 @@ def program(
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001
     """Print the scripts for clients in other languages.
 
-    One JSON object: the scripts in full, with their hashes, keys and arguments, and every fixed name, rule, limit and
-    default.
+    One JSON object: the scripts in full, with their hashes, keys and arguments, and every fixed
+    name, rule, limit and default.
     """
     with reported():
         print_out(json.dumps(protocol(), indent=2))
@@ -72,7 +72,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": look.show_job,
     "result": look.result,
     "events": look.events,
-    **{name.replace("_", "-"): getattr(change, name) for name, verb in VERBS.items() if not verb.command},
+    **{
+        name.replace("_", "-"): getattr(change, name)
+        for name, verb in VERBS.items()
+        if not verb.command
+    },
     "doctor": look.doctor,
     "top": top,
     "web": web,

@@ -1,4 +1,5 @@
-"""Commands that change a queue or its jobs. A command that cannot be undone asks on a terminal, or takes --yes."""
+"""Commands that change a queue or its jobs. A command that cannot be undone asks on a terminal, or
+takes --yes."""
 
 from __future__ import annotations
 
@@ -30,16 +31,26 @@ from headrace.console.cli.options import (
     confirm,
     on_queue,
 )
-from headrace.console.cli.output import all_of, changed, outcome, print_json, print_out, show, succeed
+from headrace.console.cli.output import (
+    all_of,
+    changed,
+    outcome,
+    print_json,
+    print_out,
+    show,
+    succeed,
+)
 from headrace.console.texts import signal_data
 from headrace.errors import ConfigurationError, HeadraceError
 from headrace.inspect import Repairs
 from headrace.platform import HEADERS, LIMITS, InnerQueue, check_names
 
-# -- jobs -----------------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------------------
 
 
-def each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str) -> None:
+def each(
+    ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str
+) -> None:
     """Change one job or run after another, and report each."""
     number = 0
     wanted = list(dict.fromkeys(ids))
@@ -66,7 +77,8 @@ def cancel(
     ids: Ids = None,
     payload: Annotated[str | None, typer.Option(help="All jobs of this payload, instead.")] = None,
     state: Annotated[
-        Cancelled | None, typer.Option(help="All in this state, instead; of a reason or kind, if given.")
+        Cancelled | None,
+        typer.Option(help="All in this state, instead; of a reason or kind, if given."),
     ] = None,
     reason: Reason = "",
     kind: Kind = "",
@@ -77,8 +89,8 @@ def cancel(
 ) -> None:
     """Remove jobs, in any state but dead.
 
-    By their ids, or by --payload; or, after a question, all in a --state that match. A worker that holds one finds its
-    lease lost.
+    By their ids, or by --payload; or, after a question, all in a --state that match. A worker that
+    holds one finds its lease lost.
     """
     with reported():
         if [bool(ids), payload is not None, state is not None].count(True) != 1:
@@ -91,7 +103,13 @@ def cancel(
                 all_matching(queue, "cancel", state.value, reason, kind, "cancelled", in_json)
                 return
             if payload is None:
-                each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
+                each(
+                    ids or (),
+                    queue.cancel,
+                    "cancelled",
+                    in_json,
+                    f"no such job in {name}, or it is dead",
+                )
                 return
             changed(name, "cancelled", queue.admin.cancel_payload(bytes_of(payload)), in_json)
 
@@ -99,8 +117,12 @@ def cancel(
 def reschedule(
     name: Name,
     ids: SomeIds,
-    delay: Annotated[float | None, typer.Option(min=0, help="Seconds from now; 0 is at once.")] = None,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help="A moment: 2030-01-31T08:00:00+01:00.")] = None,
+    delay: Annotated[
+        float | None, typer.Option(min=0, help="Seconds from now; 0 is at once.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="A moment: 2030-01-31T08:00:00+01:00.")
+    ] = None,
     in_json: Json = False,
     url: Url = None,
     namespace: Namespace = "headrace",
@@ -122,7 +144,9 @@ def moment(text: str) -> datetime:
     except ValueError:
         value = None
     if value is None or value.tzinfo is None:
-        raise ConfigurationError(f"--at {text!r}: give a moment and its offset, such as 2030-01-31T08:00:00+01:00")
+        raise ConfigurationError(
+            f"--at {text!r}: give a moment and its offset, such as 2030-01-31T08:00:00+01:00"
+        )
     return value
 
 
@@ -133,7 +157,10 @@ def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = Fals
     Their jobs go to the front, the attempt spent.
     """
     if not ids:
-        confirm(f"End all {queue.counts().leased} leases of {queue.name}, whose jobs will run again?", yes)
+        confirm(
+            f"End all {queue.counts().leased} leases of {queue.name}, whose jobs will run again?",
+            yes,
+        )
     number = queue.admin.expire(*ids or ())
     changed(queue.name, "expired", number, in_json, ids, f"no such job is leased in {queue.name}")
 
@@ -151,13 +178,15 @@ def signal(
     queue: Queue,
     id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
     signal: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
-    data: Annotated[str | None, typer.Argument(metavar="DATA", show_default=False, help="JSON, or else text.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", show_default=False, help="JSON, or else text.")
+    ] = None,
     in_json: Json = False,
 ) -> None:
     """Send a signal to a job that waits for it, or will.
 
-    Prints woke, kept (it came before the wait), present (the job has one), or unknown (there is no such job). The last
-    two exit with 1.
+    Prints woke, kept (it came before the wait), present (the job has one), or unknown (there is no
+    such job). The last two exit with 1.
     """
     answer = queue.signal(id, signal, None if data is None else signal_data(data), by=_user())
     outcome(in_json, answer, {"queue": queue.name, "id": id, "signal": signal, "outcome": answer})
@@ -175,10 +204,14 @@ def move(
 ) -> None:
     """Move jobs that wait to another queue.
 
-    All or some, delayed ones too, to its back; on a cluster to a queue of the same group. If some could not be moved,
-    it says so and exits with 1.
+    All or some, delayed ones too, to its back; on a cluster to a queue of the same group. If some
+    could not be moved, it says so and exits with 1.
     """
-    with reported(), opened(name, url, namespace) as queue, opened(to, url, namespace, create=create):
+    with (
+        reported(),
+        opened(name, url, namespace) as queue,
+        opened(to, url, namespace, create=create),
+    ):
         number = queue.admin.move(to, *ids or ())
         outcome(in_json, f"moved {number}", {"queue": name, "to": to, "moved": number})
         all_of(number, ids, f"no such job waits, or its id is taken in {to}")
@@ -190,7 +223,7 @@ Value = Annotated[
 ]
 
 
-# -- queues ---------------------------------------------------------------------------------------------
+# -- queues ----------------------------------------------------------------------------------------
 
 
 def pause(
@@ -225,7 +258,8 @@ def resume(queue: Queue, value: Value = None, in_json: Json = False) -> None:
 def drain(
     queue: Queue,
     timeout: Annotated[
-        float | None, typer.Option(min=0, show_default=False, help="Seconds to wait at most; else for ever.")
+        float | None,
+        typer.Option(min=0, show_default=False, help="Seconds to wait at most; else for ever."),
     ] = None,
     in_json: Json = False,
 ) -> None:
@@ -248,7 +282,11 @@ def purge(queue: Queue, value: Value = None, yes: Yes = False, in_json: Json = F
     Running jobs and dead letters stay.
     """
     counts = queue.counts()
-    which = f"{counts.waiting + counts.parked + counts.delayed} jobs" if value is None else f"jobs of {value!r}"
+    which = (
+        f"{counts.waiting + counts.parked + counts.delayed} jobs"
+        if value is None
+        else f"jobs of {value!r}"
+    )
     confirm(f"Remove all {which} that wait in {queue.name}?", yes)
     changed(queue.name, "purged", queue.admin.purge(value=value), in_json)
 
@@ -261,20 +299,24 @@ def delete(queue: Queue, yes: Yes = False, in_json: Json = False) -> None:
     """
     confirm(f"Delete {queue.name} with all its {queue.counts().present} jobs?", yes)
     number = queue.admin.delete()
-    outcome(in_json, f"deleted {queue.name}, {number} jobs", {"queue": queue.name, "deleted": number})
+    outcome(
+        in_json, f"deleted {queue.name}, {number} jobs", {"queue": queue.name, "deleted": number}
+    )
 
 
 @on_queue
 def repair(
     queue: Queue,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the damage, and change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the damage, and change nothing.")
+    ] = False,
     yes: Yes = False,
     in_json: Json = False,
 ) -> None:
     """Repair damage by foreign commands.
 
-    XDEL, XACK, XTRIM, XGROUP, … It counts each kind, and workers may go on meanwhile. On a terminal it shows the damage
-    first and asks, unless --yes or --json is given.
+    XDEL, XACK, XTRIM, XGROUP, … It counts each kind, and workers may go on meanwhile. On a terminal
+    it shows the damage first and asks, unless --yes or --json is given.
     """
     asks = not (dry_run or yes or in_json) and sys.stdin.isatty()
     found = queue.admin.repair(dry_run=dry_run or asks)
@@ -291,13 +333,17 @@ def repair(
 
 
 def _show_repairs(word: str, repairs: Repairs) -> None:
-    show((word, "number"), [row for row in attrs.asdict(repairs).items() if row[1]], right=["number"])
+    show(
+        (word, "number"), [row for row in attrs.asdict(repairs).items() if row[1]], right=["number"]
+    )
 
 
-# -- workers --------------------------------------------------------------------------------------------
+# -- workers ---------------------------------------------------------------------------------------
 
 
-WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="As `workers` has it, or without its last part.")]
+WorkerName = Annotated[
+    str, typer.Argument(metavar="WORKER", help="As `workers` has it, or without its last part.")
+]
 
 
 def _ask_worker(queue: Queue, worker: str, verb: str, done: str, in_json: bool) -> None:
@@ -326,7 +372,8 @@ def resume_worker(queue: Queue, worker: WorkerName, in_json: Json = False) -> No
 def stop_worker(queue: Queue, worker: WorkerName, yes: Yes = False, in_json: Json = False) -> None:
     """Stop the program of a worker, as SIGTERM does.
 
-    It leases no more jobs, of any queue, and finishes the jobs that it runs. `headrace work` does not start it again.
+    It leases no more jobs, of any queue, and finishes the jobs that it runs. `headrace work` does
+    not start it again.
     """
     confirm(f"Stop the program of {worker}?", yes)
     _ask_worker(queue, worker, "stop_worker", "asked to stop:", in_json)
@@ -341,27 +388,39 @@ def fail_worker(
 ) -> None:
     """Declare a worker dead.
 
-    Now, instead of after its timeout. Its jobs go to the front, the attempts spent. If it lives, it comes back.
+    Now, instead of after its timeout. Its jobs go to the front, the attempts spent. If it lives, it
+    comes back.
     """
     check_names(worker=worker)
-    meant = [one for one in queue.admin.workers() if worker in (one.name, one.name.rpartition(".")[0])]
-    confirm(f"Declare {worker} dead in {queue.name}? Its {sum(one.leased for one in meant)} jobs will run again.", yes)
+    meant = [
+        one for one in queue.admin.workers() if worker in (one.name, one.name.rpartition(".")[0])
+    ]
+    confirm(
+        f"Declare {worker} dead in {queue.name}? Its {sum(one.leased for one in meant)} jobs will run again.",
+        yes,
+    )
     number = queue.admin.fail_worker(worker)
     if not meant and not number:
         raise HeadraceError(f"there is no worker {worker} in {queue.name}")
-    outcome(in_json, f"failed {worker}, {number} jobs", {"queue": queue.name, "worker": worker, "jobs": number})
+    outcome(
+        in_json,
+        f"failed {worker}, {number} jobs",
+        {"queue": queue.name, "worker": worker, "jobs": number},
+    )
 
 
 @on_queue
 def reshard(
     queue: Queue,
-    shards: Annotated[int | None, typer.Argument(help="How many there are to be, 2-256; or go on, and show.")] = None,
+    shards: Annotated[
+        int | None, typer.Argument(help="How many there are to be, 2-256; or go on, and show.")
+    ] = None,
     in_json: Json = False,
 ) -> None:
     """Change the number of shards of a queue and its group.
 
-    Work goes on meanwhile. Jobs go to the new shards at once; the old ones are worked off, and leave when they were
-    empty for ten minutes.
+    Work goes on meanwhile. Jobs go to the new shards at once; the old ones are worked off, and
+    leave when they were empty for ten minutes.
     """
     found = queue.admin.reshard(shards)
     if in_json:
@@ -375,12 +434,14 @@ def reshard(
 def redeclare(
     queue: Queue,
     fair: Annotated[
-        str | None, typer.Option(metavar="HEADER", help="Whose values take turns: tenant, org/user.")
+        str | None,
+        typer.Option(metavar="HEADER", help="Whose values take turns: tenant, org/user."),
     ] = None,
     weight: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="VALUE=NUMBER", help="The weight of a value of --fair: gold=3, or acme/ada=2; repeatable."
+            metavar="VALUE=NUMBER",
+            help="The weight of a value of --fair: gold=3, or acme/ada=2; repeatable.",
         ),
     ] = None,
     limit: Annotated[
@@ -390,20 +451,29 @@ def redeclare(
             help="Leased jobs of the queue, or of each value of a header, at most; and of single values.",
         ),
     ] = None,
-    per_shard: Annotated[bool, typer.Option("--per-shard", help="Divide the limits among the shards.")] = False,
+    per_shard: Annotated[
+        bool, typer.Option("--per-shard", help="Divide the limits among the shards.")
+    ] = False,
     none: Annotated[bool, typer.Option("--none", help="Take all terms off.")] = False,
     in_json: Json = False,
 ) -> None:
     """Change the shares and limits of a queue.
 
-    The given terms replace all that it has, at once, whatever its workers declare. They count until all workers that
-    live now have been replaced; `doctor` names workers that declare others. Rate limits stay.
+    The given terms replace all that it has, at once, whatever its workers declare. They count until
+    all workers that live now have been replaced; `doctor` names workers that declare others. Rate
+    limits stay.
     """
     if none == bool(fair or weight or limit):
         raise ConfigurationError("give --fair or --limit, or --none alone to take all terms off")
     limits = [_limit(text, per_shard) for text in limit or ()]
-    queue.admin.redeclare(fair=fair, weights=dict(_weight(text, fair) for text in weight or ()) or None, limits=limits)
-    declared = {} if none else attrs.evolve(InnerQueue(queue).settings, fair=fair, limits=limits).declared()
+    queue.admin.redeclare(
+        fair=fair, weights=dict(_weight(text, fair) for text in weight or ()) or None, limits=limits
+    )
+    declared = (
+        {}
+        if none
+        else attrs.evolve(InnerQueue(queue).settings, fair=fair, limits=limits).declared()
+    )
     given = {name: declared.get(name) for name in ("fair", "limits", *({"each"} & {*declared}))}
     text = ", ".join(f"{name} {value}" for name, value in given.items() if value) or "none"
     outcome(in_json, f"terms of {queue.name}: {text}", {"queue": queue.name, **given})
@@ -427,8 +497,12 @@ def _limit(text: str, per_shard: bool) -> Limit:
     values = _EACH.findall(found["each"])
     each = {value: int(number) for value, number in values}
     if len(each) < len(values) or (each and not found["key"]):
-        raise ConfigurationError(f"--limit {text!r}: give a header and each of its values once, as in tenant=20,free:2")
-    return Limit(int(found["number"]), found["key"], per_shard and found["key"] != HEADERS.key, each)
+        raise ConfigurationError(
+            f"--limit {text!r}: give a header and each of its values once, as in tenant=20,free:2"
+        )
+    return Limit(
+        int(found["number"]), found["key"], per_shard and found["key"] != HEADERS.key, each
+    )
 
 
 def _weight(text: str, fair: str | None) -> tuple[tuple[str, ...], float]:
@@ -439,19 +513,25 @@ def _weight(text: str, fair: str | None) -> tuple[tuple[str, ...], float]:
     try:
         weight = float(number if equals else "")
     except ValueError:
-        raise ConfigurationError(f"--weight {text!r}: give a value of --fair and a number, such as gold=3") from None
+        raise ConfigurationError(
+            f"--weight {text!r}: give a value of --fair and a number, such as gold=3"
+        ) from None
     return (tuple(value.split("/", 1)) if fair and "/" in fair else (value,)), weight
 
 
 def is_bulk(ids: object, *filters: str) -> bool:
-    """Tell whether the options select all matching jobs. Raises `ConfigurationError` if ids are given, too."""
+    """Tell whether the options select all matching jobs. Raises `ConfigurationError` if ids are
+    given, too."""
     if any(filters) and ids:
         raise ConfigurationError("give ids, or what they are to match")
     return any(filters)
 
 
-def all_matching(queue: Queue[Any], action: str, state: str, reason: str, kind: str, word: str, in_json: bool) -> None:
-    """Take an action for all matching jobs, and print their number. If interrupted, a second call goes on."""
+def all_matching(
+    queue: Queue[Any], action: str, state: str, reason: str, kind: str, word: str, in_json: bool
+) -> None:
+    """Take an action for all matching jobs, and print their number. If interrupted, a second call
+    goes on."""
     cursor = ""
     looked = 0
     done = 0

@@ -29,8 +29,10 @@ from headrace.platform import InnerWorker, heals, reached, withhold_socket, work
 
 REFUSED = os.EX_CONFIG  # this worker cannot be loaded
 AWAY = os.EX_UNAVAILABLE  # the server was away for longer than max_outage
-COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
-FINISHED, SIGNALLED = b"finished\n", b"signalled\n"  # last lines of processes: why one has ended in good order
+# new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
+COLLECT_AFTER = 50_000
+# last lines of processes: why one has ended in good order
+FINISHED, SIGNALLED = b"finished\n", b"signalled\n"
 EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why
 POLL_S = 0.1  # seconds, until the worker of a burst is registered
 
@@ -56,7 +58,10 @@ class Options:
         """Set up logging, unless *target* has done so when it was imported."""
         done = set_up(self.log_level or "info", self.log_format or "text")
         if not done and (self.log_level or self.log_format):
-            say(f"{target} has set up logging itself: --log-level and --log-format change nothing there", "WARNING")
+            say(
+                f"{target} has set up logging itself: --log-level and --log-format change nothing there",
+                "WARNING",
+            )
 
 
 @frozen
@@ -88,7 +93,11 @@ class Identity:
 
     def registrations(self, queue: Queue) -> list[str]:
         """List the names under which the worker is registered in a queue."""
-        return [worker.name for worker in queue.admin.workers() if worker.name.rpartition(".")[0] == self.name]
+        return [
+            worker.name
+            for worker in queue.admin.workers()
+            if worker.name.rpartition(".")[0] == self.name
+        ]
 
 
 def serve(port: int) -> None:
@@ -101,7 +110,9 @@ def serve(port: int) -> None:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
         from opentelemetry.sdk.metrics import MeterProvider
     if isinstance(metrics.get_meter_provider(), MeterProvider):
-        raise ConfigurationError("--metrics-port: the application has set up metrics itself, leave it to that")
+        raise ConfigurationError(
+            "--metrics-port: the application has set up metrics itself, leave it to that"
+        )
     start: Any = prometheus_client.start_http_server
     try:
         server, _ = start(port)
@@ -113,7 +124,8 @@ def serve(port: int) -> None:
 
 
 def signal_when_empty(identity: Identity) -> threading.Event:
-    """Send this process SIGTERM once its worker is registered and no job is left in its queues but dead letters.
+    """Send this process SIGTERM once its worker is registered and no job is left in its queues but
+    dead letters.
 
     Returns an event that is set before.
     """
@@ -122,7 +134,9 @@ def signal_when_empty(identity: Identity) -> threading.Event:
     def watch() -> None:
         while not over.is_set():
             with suppress(redis.RedisError, HeadraceError, OSError), ExitStack() as stack:
-                _await_empty(identity, [stack.enter_context(identity.open(name)) for name in identity.queues])
+                _await_empty(
+                    identity, [stack.enter_context(identity.open(name)) for name in identity.queues]
+                )
                 over.set()
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
@@ -144,7 +158,8 @@ def _await_empty(identity: Identity, queues: Sequence[Queue]) -> None:
 
 
 def follow(number: int) -> socket.socket:
-    """Take the child's end of the link. When the parent's is closed, the child sends itself SIGTERM."""
+    """Take the child's end of the link. When the parent's is closed, the child sends itself
+    SIGTERM."""
     link = socket.socket(fileno=number)
     os.set_inheritable(number, False)
     withhold_socket(link)
@@ -165,15 +180,28 @@ def load(target: str) -> Worker | AsyncWorker:
     try:
         worker: Any = worker_of(reduce(getattr, path.split("."), module))
     except AttributeError:
-        found = [key for key in dir(module) if isinstance(getattr(module, key, None), (Worker, AsyncWorker))]
+        found = [
+            key
+            for key in dir(module)
+            if isinstance(getattr(module, key, None), (Worker, AsyncWorker))
+        ]
         raise ConfigurationError(
-            f"module {module.__name__!r} has no {path!r}" + (f"; it has {', '.join(found)}" if found else "")
+            f"module {module.__name__!r} has no {path!r}"
+            + (f"; it has {', '.join(found)}" if found else "")
         ) from None
     if not isinstance(worker, (Worker, AsyncWorker)):
-        kind = f"the class {worker.__name__}" if isinstance(worker, type) else f"of type {type(worker).__name__}"
-        raise ConfigurationError(f"it is {kind}; give a headrace.Worker, AsyncWorker, Tasks or AsyncTasks")
+        kind = (
+            f"the class {worker.__name__}"
+            if isinstance(worker, type)
+            else f"of type {type(worker).__name__}"
+        )
+        raise ConfigurationError(
+            f"it is {kind}; give a headrace.Worker, AsyncWorker, Tasks or AsyncTasks"
+        )
     if not worker.handlers:
-        raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
+        raise ConfigurationError(
+            "this worker has no handlers: register one with @worker.handler(queue)"
+        )
     return worker
 
 
@@ -196,7 +224,8 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
     """
     options.set_form()
     quiet = logging.NullHandler()
-    logging.getLogger("headrace").addHandler(quiet)  # until the worker runs: one line says why it does not
+    # until the worker runs: one line says why it does not
+    logging.getLogger("headrace").addHandler(quiet)
     with ExitStack() as stack:
         try:
             worker = load(target)
@@ -206,7 +235,9 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
                 worker.settings = evolve(worker.settings, max_outage=options.max_outage)
             url: str | None = InnerWorker(worker).address.target
             if options.burst and url is None:
-                why = "--burst needs a worker with url=, or the server in the environment, no client="
+                why = (
+                    "--burst needs a worker with url=, or the server in the environment, no client="
+                )
                 return _explain(link, f"{target}: {why}", REFUSED)
             if options.metrics_port is not None:
                 serve(options.metrics_port)

@@ -1,8 +1,8 @@
 """Parts that commands share, such as finding the server and the queue, importing objects, and
 reporting failures.
 
-Exit codes: 0 done, 1 failed, not there or nothing done, 2 wrong arguments or an unknown queue, 130 interrupted, 141 the
-reader of our output has gone.
+Exit codes: 0 done, 1 failed, not there or nothing done, 2 wrong arguments or an unknown queue, 130
+interrupted, 141 the reader of our output has gone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ from redis.retry import Retry
 from headrace import Queue
 from headrace.console.texts import without_place
 from headrace.errors import ConfigurationError, HeadraceError
-from headrace.platform import Address, Discovery, QueueOptions, check_names, client_of, given, log_lines, visible
+from headrace.platform import (
+    Address,
+    Discovery,
+    QueueOptions,
+    check_names,
+    client_of,
+    given,
+    log_lines,
+    visible,
+)
 
 LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141  # exit codes
@@ -46,7 +55,9 @@ def say(text: str, level: str = "INFO", **fields: object) -> None:
 
 def _write(text: str, level: str, fields: dict[str, object]) -> None:
     if _in_json:
-        record = logging.makeLogRecord({"name": "headrace", "levelname": level, "msg": text, **fields})
+        record = logging.makeLogRecord(
+            {"name": "headrace", "levelname": level, "msg": text, **fields}
+        )
         sys.stderr.write(f"{log_lines('json').format(record)}\n")
     else:
         sys.stderr.write(f"headrace: {visible(text, keep=LAYOUT)}\n")
@@ -54,7 +65,8 @@ def _write(text: str, level: str, fields: dict[str, object]) -> None:
 
 
 def drop_unwritten() -> None:
-    """Drop output that standard error does not take. Otherwise Python would exit with another status because of it."""
+    """Drop output that standard error does not take. Otherwise Python would exit with another
+    status because of it."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -122,10 +134,15 @@ def _options() -> tuple[dict[str, str], set[str]]:
     """Return how the options of the running command are typed, by name, and which were given."""
     import typer  # here: the processes of a worker need none
 
-    package = typer.Context.__mro__[1].__module__.rpartition(".")[0]  # typer has its own copy of click, or uses it
+    # typer has its own copy of click, or uses it
+    package = typer.Context.__mro__[1].__module__.rpartition(".")[0]
     context: Any = importlib.import_module(f"{package}.globals").get_current_context(silent=True)
-    found = [one for one in context.command.params if one.opts[0].startswith("-")] if context else []
-    given = {one.name for one in found if context.get_parameter_source(one.name).name == "COMMANDLINE"}
+    found = (
+        [one for one in context.command.params if one.opts[0].startswith("-")] if context else []
+    )
+    given = {
+        one.name for one in found if context.get_parameter_source(one.name).name == "COMMANDLINE"
+    }
     return {one.name: one.opts[0] for one in found}, given
 
 
@@ -150,7 +167,8 @@ def server(url: str | None) -> str:
 
 @contextmanager
 def connected(url: str) -> Generator[redis.Redis, None, None]:
-    """Yield a client of the server at *url*, embedded ones too, once it has answered. Its errors name the server."""
+    """Yield a client of the server at *url*, embedded ones too, once it has answered. Its errors
+    name the server."""
     with ExitStack() as stack:
         options: dict[str, Any] = {"retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3)}
         address = Address(url)
@@ -172,7 +190,7 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
             raise HeadraceError(f"{name}: {without_place(str(error))}") from error
 
 
-# -- the queue that a command names ---------------------------------------------------------------------
+# -- the queue that a command names ----------------------------------------------------------------
 
 
 LOOKED_AT = 10_000  # keys, for the name that was meant
@@ -187,10 +205,11 @@ def open_queue(
     new_levels: int = 1,
     **options: Unpack[QueueOptions],
 ) -> Queue:
-    """Open the queue with its shards, and as many priority levels as it has, or as are asked for, if that is more.
+    """Open the queue with its shards, and as many priority levels as it has, or as are asked for,
+    if that is more.
 
-    Raises `ConfigurationError` for a queue that does not exist, unless *create* (`None`: the command can't); a new one
-    has *new_levels* levels, or more.
+    Raises `ConfigurationError` for a queue that does not exist, unless *create* (`None`: the
+    command can't); a new one has *new_levels* levels, or more.
     """
     levels = options.get("priorities", 1)
     if not require(client, name, namespace, create=create):
@@ -202,7 +221,9 @@ def open_queue(
 
 
 @contextmanager
-def opened(name: str, url: str | None, namespace: str, **options: Any) -> Generator[Queue, None, None]:
+def opened(
+    name: str, url: str | None, namespace: str, **options: Any
+) -> Generator[Queue, None, None]:
     """Yield the queue on the server at *url*, as `open_queue` opens it."""
     check_names(name, namespace)
     with connected(server(url)) as client, open_queue(client, name, namespace, **options) as queue:
@@ -210,8 +231,8 @@ def opened(name: str, url: str | None, namespace: str, **options: Any) -> Genera
 
 
 def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> bool:
-    """Tell whether there is a queue of that name. If there must be one, raise `ConfigurationError`, which names the
-    nearest.
+    """Tell whether there is a queue of that name. If there must be one, raise `ConfigurationError`,
+    which names the nearest.
     """
     found = Discovery(client, namespace)
     if found.has(name):
@@ -223,10 +244,12 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
         names |= set(found.names(LOOKED_AT))
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
-    raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))
+    raise ConfigurationError(
+        f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)")
+    )
 
 
-# -- arguments ------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 
 def bytes_of(argument: str) -> bytes:
@@ -239,7 +262,7 @@ def path_of(argument: str) -> Path:
     return Path(os.fsdecode(bytes_of(argument)))
 
 
-# -- objects that a command names -----------------------------------------------------------------------
+# -- objects that a command names ------------------------------------------------------------------
 
 
 def module_of(target: str, example: str) -> tuple[Any, str]:
@@ -261,7 +284,9 @@ def module_of(target: str, example: str) -> tuple[Any, str]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise ConfigurationError(f"no module {error.name!r} in {sys.path[0]} or on Python's path") from None
+        raise ConfigurationError(
+            f"no module {error.name!r} in {sys.path[0]} or on Python's path"
+        ) from None
     except SystemExit as error:
         raise ConfigurationError(
             f"module {name!r} ends the program as it is imported: SystemExit({error.code!r})"

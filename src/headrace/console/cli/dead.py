@@ -41,10 +41,15 @@ def list_letters(
     client: redis.Redis,
     namespace: str,
     name: Name,
-    reason: Annotated[str, typer.Option(show_default=False, help="Only with this text in the reason.")] = "",
+    reason: Annotated[
+        str, typer.Option(show_default=False, help="Only with this text in the reason.")
+    ] = "",
     kind: Annotated[str, typer.Option(show_default=False, help="Only of this kind.")] = "",
     groups: Annotated[
-        bool, typer.Option("--groups", help="By reason and kind, with the last hour and day: the newest 2,000.")
+        bool,
+        typer.Option(
+            "--groups", help="By reason and kind, with the last hour and day: the newest 2,000."
+        ),
     ] = False,
     limit: Limit = None,
     in_json: Jsonl = False,
@@ -53,9 +58,16 @@ def list_letters(
     if groups:
         require(client, name, namespace)
         with Inspector(client=client, namespace=namespace) as inspector:
-            found = [one for one in inspector.dead(name).groups if reason in one.reason and kind in ("", one.kind)]
+            found = [
+                one
+                for one in inspector.dead(name).groups
+                if reason in one.reason and kind in ("", one.kind)
+            ]
         shown = [*bounded(found, limit)]
-        rows = [(one.number, one.hour, one.day, clock(one.last), one.kind or "", one.reason) for one in shown]
+        rows = [
+            (one.number, one.hour, one.day, clock(one.last), one.kind or "", one.reason)
+            for one in shown
+        ]
         show_values(shown, in_json, GROUP_COLUMNS, rows, right=GROUP_COLUMNS[:3])
         return
     with open_queue(client, name, namespace) as queue:
@@ -72,17 +84,21 @@ def redrive(
     reason: Reason = "",
     kind: Kind = "",
     from_step: Annotated[
-        str | None, typer.Option(show_default=False, help="Of one job: forget this step, and all after it.")
+        str | None,
+        typer.Option(show_default=False, help="Of one job: forget this step, and all after it."),
     ] = None,
     payload: Annotated[
-        str | None, typer.Option(metavar="TEXT|@FILE", help="Of one job: replace its payload, by a text or a file.")
+        str | None,
+        typer.Option(
+            metavar="TEXT|@FILE", help="Of one job: replace its payload, by a text or a file."
+        ),
     ] = None,
     in_json: Json = False,
 ) -> None:
     """Send dead letters back to the queue, all or some.
 
-    One whose id is taken again stays. If it is interrupted, the next call goes on. A job that took steps goes on behind
-    them.
+    One whose id is taken again stays. If it is interrupted, the next call goes on. A job that took
+    steps goes on behind them.
     """
     for option, given in (("--from-step", from_step), ("--payload", payload)):
         if given is not None and (reason or kind or len(ids or ()) != 1):
@@ -92,7 +108,14 @@ def redrive(
         return
     data: Any = ... if payload is None else contents(payload)
     number = queue.admin.redrive(*ids or (), from_step=from_step, payload=data)
-    changed(queue.name, "redriven", number, in_json, ids, "no such dead letter, or its id is taken again")
+    changed(
+        queue.name,
+        "redriven",
+        number,
+        in_json,
+        ids,
+        "no such dead letter, or its id is taken again",
+    )
 
 
 def contents(text: str) -> bytes:
@@ -108,7 +131,12 @@ def contents(text: str) -> bytes:
 @group.command()
 @on_queue
 def purge(
-    queue: Queue, ids: Ids = None, reason: Reason = "", kind: Kind = "", yes: Yes = False, in_json: Json = False
+    queue: Queue,
+    ids: Ids = None,
+    reason: Reason = "",
+    kind: Kind = "",
+    yes: Yes = False,
+    in_json: Json = False,
 ) -> None:
     """Remove dead letters for good, all or some."""
     if is_bulk(ids, reason, kind):
@@ -117,4 +145,11 @@ def purge(
         return
     if not ids:
         confirm(f"Remove all {queue.counts().dead} dead letters of {queue.name} for good?", yes)
-    changed(queue.name, "purged", queue.admin.purge_dead(*ids or ()), in_json, ids, "no such dead letter")
+    changed(
+        queue.name,
+        "purged",
+        queue.admin.purge_dead(*ids or ()),
+        in_json,
+        ids,
+        "no such dead letter",
+    )

@@ -1,9 +1,9 @@
 """`headrace demo`, in which every module of Python's standard library is a job, and one of three
 workers is killed.
 
-The completion of a job keeps its result. The queue publishes an event for each completion: a second one of a job would
-be among them. Each worker is `python -m headrace.console.cli.demo FOLDER NAME`; the folder holds the server's URL and
-the errors.
+The completion of a job keeps its result. The queue publishes an event for each completion: a second
+one of a job would be among them. Each worker is `python -m headrace.console.cli.demo FOLDER NAME`;
+the folder holds the server's URL and the errors.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ WORKERS = ("worker-1", "worker-2", "worker-3")
 HEARTBEAT_S, TIMEOUT_S = 0.3, 1.0  # short, so that the demo shows a takeover
 POLL_S = 0.02  # seconds between two readings of the counts and the workers
 LIBRARY = Path(sysconfig.get_path("stdlib"))
-COUNTED = {"def": "functions", "class": "classes", "unparsable": "unparsable"}  # by the beginnings of their names
+# by the beginnings of their names
+COUNTED = {"def": "functions", "class": "classes", "unparsable": "unparsable"}
 
 
 @frozen
 class Evidence:
-    """The results of a single pass and of the queue, the counts, and the ids of the jobs in the events."""
+    """The results of a single pass and of the queue, the counts, and the ids of the jobs in the
+    events."""
 
     expected: Mapping[str, str]
     results: Mapping[str, str]
@@ -62,15 +64,21 @@ class Evidence:
         total = len(self.expected)
         wrong = {
             "without a result": self.expected.keys() - self.results,
-            "with another result": {job for job, one in self.results.items() if one != self.expected.get(job)},
+            "with another result": {
+                job for job, one in self.results.items() if one != self.expected.get(job)
+            },
             "completed twice": {job for job, number in times.items() if number > 1},
             "whose completion nobody saw": self.expected.keys() - times,
             "completed that nobody enqueued": times.keys() - self.expected,
         }
         numbers = {"enqueued": total, "completed": total, "lost": 0, "present": 0}
         found = {name: getattr(self.counts, name) for name in numbers}
-        return [f"{len(jobs)} jobs {text}, such as {min(jobs)}" for text, jobs in wrong.items() if jobs] + [
-            f"{name}: {found[name]} instead of {number}" for name, number in numbers.items() if found[name] != number
+        return [
+            f"{len(jobs)} jobs {text}, such as {min(jobs)}" for text, jobs in wrong.items() if jobs
+        ] + [
+            f"{name}: {found[name]} instead of {number}"
+            for name, number in numbers.items()
+            if found[name] != number
         ]
 
 
@@ -78,9 +86,17 @@ def modules(library: Path) -> list[str]:
     """List the Python files of *library* by relative path, without installed packages."""
     found: list[str] = []
     for folder, folders, files in os.walk(library):
-        folders[:] = [name for name in folders if name not in ("site-packages", "dist-packages", "__pycache__")]
+        folders[:] = [
+            name
+            for name in folders
+            if name not in ("site-packages", "dist-packages", "__pycache__")
+        ]
         paths = (Path(folder, name) for name in files if name.endswith(".py"))
-        found += [path.relative_to(library).as_posix() for path in paths if path.is_file() and os.access(path, os.R_OK)]
+        found += [
+            path.relative_to(library).as_posix()
+            for path in paths
+            if path.is_file() and os.access(path, os.R_OK)
+        ]
     return sorted(found)
 
 
@@ -93,7 +109,8 @@ def facts(source: bytes) -> str:
                 names.append(f"def {node.name}/{len(node.args.args)}")
             elif isinstance(node, ast.ClassDef):
                 names.append(f"class {node.name}")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # some of Python's tests are so on purpose
+    # some of Python's tests are so on purpose
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         names.append("unparsable")
     count = {text: sum(name.startswith(kind) for name in names) for kind, text in COUNTED.items()}
     digest = hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
@@ -104,7 +121,9 @@ def totals(results: Mapping[str, str]) -> dict[str, Any]:
     """Add up all results."""
     rows: list[dict[str, Any]] = [json.loads(result) for result in results.values()]
     digest = hashlib.sha256(json.dumps(sorted(results.items())).encode()).hexdigest()[:16]
-    return {key: sum(row[key] for row in rows) for key in ("modules", "lines", *COUNTED.values())} | {"digest": digest}
+    return {
+        key: sum(row[key] for row in rows) for key in ("modules", "lines", *COUNTED.values())
+    } | {"digest": digest}
 
 
 @define
@@ -116,7 +135,9 @@ class Run:
     total: int
     killed: str = "Nobody was killed: so few jobs were done too soon."
     seconds: float = 0.0
-    seen: dict[str, list[str]] = field(factory=lambda: {"completed": list[str](), "reclaimed": list[str]()})
+    seen: dict[str, list[str]] = field(
+        factory=lambda: {"completed": list[str](), "reclaimed": list[str]()}
+    )
     _running: dict[str, Process] = field(factory=dict[str, Process])
 
     def go(self, ids: Sequence[str]) -> None:
@@ -126,7 +147,8 @@ class Run:
             collector.start()
             try:
                 self.queue.enqueue_many([NewJob(name, id=name) for name in ids])
-                with ThreadPoolExecutor(1) as starter:  # here a signal may come between a start and the note of it
+                # here a signal may come between a start and the note of it
+                with ThreadPoolExecutor(1) as starter:
                     list(starter.map(self._start, WORKERS))
                 self._watch()
                 until = time.monotonic() + 5.0  # for the last events
@@ -143,7 +165,9 @@ class Run:
 
     def _start(self, name: str) -> None:
         with (self.folder / name).open("wb") as errors:
-            self._running[name] = Process.start(["-m", "headrace.console.cli.demo", str(self.folder), name], errors)
+            self._running[name] = Process.start(
+                ["-m", "headrace.console.cli.demo", str(self.folder), name], errors
+            )
 
     def _watch(self) -> None:
         """Report the progress until the queue is empty. Raises `HeadraceError` if a worker ends."""
@@ -162,9 +186,12 @@ class Run:
             if now - printed >= 1.0:
                 printed = now
                 state = (
-                    f"{counts.waiting} waiting, {counts.leased} leased, {len(set(self.seen['reclaimed']))} reclaimed"
+                    f"{counts.waiting} waiting, {counts.leased} leased, "
+                    f"{len(set(self.seen['reclaimed']))} reclaimed"
                 )
-                print_out(f"{now - start:5.1f} s: {counts.completed} of {self.total} completed, {state}")
+                print_out(
+                    f"{now - start:5.1f} s: {counts.completed} of {self.total} completed, {state}"
+                )
         self.seconds = time.monotonic() - start
 
     def _kill(self, counts: Counts) -> None:
@@ -182,17 +209,31 @@ class Run:
             self.killed = f"{how}, when {leased} jobs were leased to it."
 
     def _leased(self, name: str) -> int:
-        return sum(worker.leased for worker in self.queue.admin.workers() if worker.name.startswith(f"{name}."))
+        return sum(
+            worker.leased
+            for worker in self.queue.admin.workers()
+            if worker.name.startswith(f"{name}.")
+        )
 
 
 def report(evidence: Evidence) -> int:
     """Print the evidence. Return 0 if every promise was kept, otherwise 1."""
     columns = ("", "by the queue", "by a single pass")
     expected = totals(evidence.expected)
-    show(columns, [(key, one, expected[key]) for key, one in totals(evidence.results).items()], columns)
+    show(
+        columns,
+        [(key, one, expected[key]) for key, one in totals(evidence.results).items()],
+        columns,
+    )
     twice = sum(number > 1 for number in Counter(evidence.completions).values())
-    counts = {**attrs.asdict(evidence.counts), "lost": evidence.counts.lost, "completed twice": twice}
-    show(("", "jobs"), [(key.replace("_", " "), number) for key, number in counts.items()], ("jobs",))
+    counts = {
+        **attrs.asdict(evidence.counts),
+        "lost": evidence.counts.lost,
+        "completed twice": twice,
+    }
+    show(
+        ("", "jobs"), [(key.replace("_", " "), number) for key, number in counts.items()], ("jobs",)
+    )
     wrong = evidence.differences()
     for one in wrong or ["Lost 0, completed twice 0, and the results are the same."]:
         print_out(f"DIFFERENT: {one}" if wrong else one)
@@ -203,11 +244,17 @@ def run_demo(url: str | None = None, limit: int | None = None) -> int:
     """Run the demonstration on a private server, or on the one at *url*. Return the exit code."""
     ids = modules(LIBRARY)[:limit]
     if not ids:
-        raise ConfigurationError(f"no modules in {LIBRARY}: this Python keeps its standard library somewhere else")
+        raise ConfigurationError(
+            f"no modules in {LIBRARY}: this Python keeps its standard library somewhere else"
+        )
     with terminated(), ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-")))
-        place = {"url": url or f"embedded:{folder}/server", "namespace": f"demo-{secrets.token_hex(6)}"}
-        (folder / "place.json").write_text(json.dumps(place), "utf-8")  # arguments would show a password
+        place = {
+            "url": url or f"embedded:{folder}/server",
+            "namespace": f"demo-{secrets.token_hex(6)}",
+        }
+        # arguments would show a password
+        (folder / "place.json").write_text(json.dumps(place), "utf-8")
         client = stack.enter_context(connected(place["url"]))
         if url is not None:
             stack.callback(_clean, client, place["namespace"])
@@ -216,22 +263,25 @@ def run_demo(url: str | None = None, limit: int | None = None) -> int:
         run = Run(queue, folder, len(ids))
         run.go(ids)
         print_out(f"{run.killed}\n{len(set(run.seen['reclaimed']))} jobs were reclaimed.")
-        print_out(f"{len(ids)} jobs in {run.seconds:.1f} s; now a single pass without a queue, to compare the results")
+        print_out(
+            f"{len(ids)} jobs in {run.seconds:.1f} s; now a single pass without a queue, to compare the results"
+        )
         kept = {job: result.decode() for job, result in queue.results(ids).items()}
         return report(Evidence(single_pass(ids), kept, queue.counts(), run.seen["completed"]))
 
 
 def demo(
     url: Annotated[
-        str | None, typer.Option(help="Any server; a private one (extra embedded) if none is given.")
+        str | None,
+        typer.Option(help="Any server; a private one (extra embedded) if none is given."),
     ] = None,
     limit: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
 ) -> None:
     """Parse Python's standard library as jobs.
 
-    Each module is a job, and three worker processes parse them. Half-way, the worker that holds the most jobs is killed
-    with SIGKILL. At the end the results are compared with a plain single pass, and all jobs are accounted for. It exits
-    with 1 if anything differs.
+    Each module is a job, and three worker processes parse them. Half-way, the worker that holds the
+    most jobs is killed with SIGKILL. At the end the results are compared with a plain single pass,
+    and all jobs are accounted for. It exits with 1 if anything differs.
 
     On a server of yours it uses a namespace of its own, and removes it.
     """

@@ -103,14 +103,18 @@ def _version(facts: Facts) -> Finding:
 
 def _role(facts: Facts) -> Finding:
     if _said(facts, "role", "master") != "master":
-        return Finding("role", "broken", "a replica: it takes no writes; name the primary, or use Sentinel")
+        return Finding(
+            "role", "broken", "a replica: it takes no writes; name the primary, or use Sentinel"
+        )
     return Finding("role", "ok", "a primary")
 
 
 def _cluster(facts: Facts) -> Finding:
     here = _said(facts, "cluster_enabled", "0") == "1"
     if here and not facts.by_cluster:
-        return Finding("cluster", "broken", "a node of a cluster: use redis+cluster://, or rediss+cluster://")
+        return Finding(
+            "cluster", "broken", "a node of a cluster: use redis+cluster://, or rediss+cluster://"
+        )
     return Finding("cluster", "ok", "a node of a cluster" if here else "no cluster")
 
 
@@ -122,10 +126,20 @@ def _eviction(facts: Facts) -> Finding:
     if policy == "noeviction":
         full = f"{most:,} bytes" if most else "none: the machine's memory is the limit"
         return Finding("eviction", "ok", f"noeviction; maxmemory {full}")
-    what = "a whole queue" if policy.startswith("allkeys") else "records of calls, which then may act twice"
+    what = (
+        "a whole queue"
+        if policy.startswith("allkeys")
+        else "records of calls, which then may act twice"
+    )
     if not most:
-        return Finding("eviction", "note", f"{policy} would delete {what}, once there is a maxmemory: set noeviction")
-    return Finding("eviction", "broken", f"{policy}: it may delete {what}; set maxmemory-policy noeviction")
+        return Finding(
+            "eviction",
+            "note",
+            f"{policy} would delete {what}, once there is a maxmemory: set noeviction",
+        )
+    return Finding(
+        "eviction", "broken", f"{policy}: it may delete {what}; set maxmemory-policy noeviction"
+    )
 
 
 def _persistence(facts: Facts) -> Finding:
@@ -133,26 +147,39 @@ def _persistence(facts: Facts) -> Finding:
         return Finding("power cut", "note", "it does not say what it writes to disk")
     if aof != "1":
         saves = facts.settings.get("save")
-        all_of_it = "everything" if saves == "" else "what came after the last snapshot, if there is one"
+        all_of_it = (
+            "everything" if saves == "" else "what came after the last snapshot, if there is one"
+        )
         return Finding("power cut", "broken", f"would lose {all_of_it}: set appendonly yes")
     if _said(facts, "aof_last_write_status", "ok") != "ok":
-        return Finding("power cut", "broken", "the last write to the append-only file has failed: look at the disk")
+        return Finding(
+            "power cut",
+            "broken",
+            "the last write to the append-only file has failed: look at the disk",
+        )
     when = facts.settings.get("appendfsync", "everysec")
-    lost = {"always": "nothing that was acknowledged", "no": "what the system has not written yet, often 30 seconds"}
+    lost = {
+        "always": "nothing that was acknowledged",
+        "no": "what the system has not written yet, often 30 seconds",
+    }
     text = f"would lose {lost.get(when, 'the last second or two')} (appendfsync {when})"
     return Finding("power cut", "note" if when == "no" else "ok", text)
 
 
 def _scripts(facts: Facts) -> Finding:
     if facts.trial != 2:
-        return Finding("scripts", "broken", f"a script on a stream and its group fails: {facts.trial}")
+        return Finding(
+            "scripts", "broken", f"a script on a stream and its group fails: {facts.trial}"
+        )
     return Finding("scripts", "ok", "a script on a stream and its group works, with this user")
 
 
 def _pubsub(facts: Facts) -> Finding:
     if isinstance(facts.numsub, Exception):
         return Finding(
-            "Pub/Sub", "note", f"not in scripts ({facts.numsub}): results and cancellations are learnt seconds later"
+            "Pub/Sub",
+            "note",
+            f"not in scripts ({facts.numsub}): results and cancellations are learnt seconds later",
         )
     return Finding("Pub/Sub", "ok", "in scripts, too")
 
@@ -174,5 +201,9 @@ def _replicas(facts: Facts) -> Finding:
 def _clock(facts: Facts) -> Finding:
     if abs(facts.ahead) > CLOCK_S:
         way = "ahead of" if facts.ahead > 0 else "behind"
-        return Finding("clock", "note", f"{abs(facts.ahead):.0f} s {way} ours; delays and leases go by the server's")
+        return Finding(
+            "clock",
+            "note",
+            f"{abs(facts.ahead):.0f} s {way} ours; delays and leases go by the server's",
+        )
     return Finding("clock", "ok", "as ours")

@@ -1,9 +1,10 @@
 """`headrace enqueue` adds jobs from arguments, or from lines of files and standard input, and shows
 its progress.
 
-A line is a payload without its line ending (LF or CRLF); empty lines are skipped. A JSON line is an object with
-`payload`, and perhaps `id`, `delay` (seconds), `priority`, `cost` and `headers` (text to text). A payload that is a
-string is its text in UTF-8; any other is kept as compact JSON, as `JSONCodec` writes it.
+A line is a payload without its line ending (LF or CRLF); empty lines are skipped. A JSON line is an
+object with `payload`, and perhaps `id`, `delay` (seconds), `priority`, `cost` and `headers` (text
+to text). A payload that is a string is its text in UTF-8; any other is kept as compact JSON, as
+`JSONCodec` writes it.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ def parse(line: bytes) -> NewJob:
     payload: Any = values["payload"]
     try:
         if not isinstance(payload, str):
-            payload = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            payload = json.dumps(
+                payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+            )
         data = payload.encode()
     except UnicodeEncodeError:
         raise ValueError("payload is not valid Unicode") from None
@@ -146,7 +149,8 @@ def _refuse(constant: str) -> None:
 
 @define
 class Enqueuing:
-    """Enqueues batches, shows progress, and reports at the end, however it ends, how many jobs were enqueued."""
+    """Enqueues batches, shows progress, and reports at the end, however it ends, how many jobs were
+    enqueued."""
 
     queue: Queue
     ids: bool
@@ -172,7 +176,8 @@ class Enqueuing:
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[jobs]}"))
         shown = console.is_terminal and not (self._lists_jobs and sys.stdout.isatty())
         bar = Progress(*columns, console=console, transient=True, disable=not shown)
-        with bar if shown else nullcontext():  # a disabled one still prints an empty line, in old versions of rich
+        # a disabled one still prints an empty line, in old versions of rich
+        with bar if shown else nullcontext():
             task = bar.add_task("enqueuing", total=status.st_size if regular else None, jobs="")
             if regular and reader.jsonl:
                 bar.update(task, description="checking")
@@ -200,7 +205,9 @@ class Enqueuing:
                 show()
                 if self.in_json:
                     for receipt in receipts:
-                        print_json({"id": receipt.id, "added": receipt.added, "outcome": receipt.outcome})
+                        print_json(
+                            {"id": receipt.id, "added": receipt.added, "outcome": receipt.outcome}
+                        )
                 elif self.ids:
                     print_out("\n".join(receipt.id for receipt in receipts))
                 if self._lists_jobs:
@@ -222,9 +229,13 @@ class Enqueuing:
         try:
             yield
         except BadLineError as error:
-            raise ConfigurationError(f"{self.name}{error}; {self._progress() or 'nothing was enqueued'}") from None
+            raise ConfigurationError(
+                f"{self.name}{error}; {self._progress() or 'nothing was enqueued'}"
+            ) from None
         except (redis.RedisError, QueueFull) as error:
-            self._count([receipt for receipt in getattr(error, "receipts", []) if receipt is not None])
+            self._count(
+                [receipt for receipt in getattr(error, "receipts", []) if receipt is not None]
+            )
             raise HeadraceError(f"{error}; {self._progress(least=True)}") from None
         except KeyboardInterrupt:
             say(f"interrupted; {self._progress(least=True)}")
@@ -234,32 +245,61 @@ class Enqueuing:
         """Describe how much was enqueued, at *least* if the outcome of the last call is unknown."""
         upto = f", up to line {self.line}," if self.line else ""
         if least:
-            return f"{self.added} jobs{upto} were enqueued for certain, those of the last call perhaps"
+            return (
+                f"{self.added} jobs{upto} were enqueued for certain, those of the last call perhaps"
+            )
         return f"{self.added} jobs{upto} were enqueued" if self.line else ""
 
 
 def enqueue(
     name: Name,
-    payloads: Annotated[list[str] | None, typer.Argument(metavar="PAYLOAD", help="A job each.")] = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", help="A job per line of this file; - is stdin.")] = None,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Each line is an object, see above.")] = False,
+    payloads: Annotated[
+        list[str] | None, typer.Argument(metavar="PAYLOAD", help="A job each.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="A job per line of this file; - is stdin.")
+    ] = None,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Each line is an object, see above.")
+    ] = False,
     id: Annotated[str | None, typer.Option(help="The id of a single job.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds until they are due.")] = None,
     priority: Annotated[
         int,
-        typer.Option(min=0, max=9, help="Their level, which the queue must have, or --create gives it; 0 is first."),
+        typer.Option(
+            min=0,
+            max=9,
+            help="Their level, which the queue must have, or --create gives it; 0 is first.",
+        ),
     ] = 0,
     priorities: Annotated[
-        int, typer.Option(min=1, max=10, help="Levels of the queue, if it is to have more; workers declare as many.")
+        int,
+        typer.Option(
+            min=1,
+            max=10,
+            help="Levels of the queue, if it is to have more; workers declare as many.",
+        ),
     ] = 1,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
-    cost: Annotated[float | None, typer.Option(help="Mean run times that each counts for, in a fair queue.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")
+    ] = None,
+    cost: Annotated[
+        float | None, typer.Option(help="Mean run times that each counts for, in a fair queue.")
+    ] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
-    unique_for: Annotated[float | None, typer.Option(help="Seconds; ids of completed jobs stay taken so long.")] = None,
-    debounce: Annotated[float | None, typer.Option(help="Seconds; put off the job of this id.")] = None,
+    unique_for: Annotated[
+        float | None, typer.Option(help="Seconds; ids of completed jobs stay taken so long.")
+    ] = None,
+    debounce: Annotated[
+        float | None, typer.Option(help="Seconds; put off the job of this id.")
+    ] = None,
     max_wait: Annotated[float | None, typer.Option(help="Put off so many seconds at most.")] = None,
-    throttle: Annotated[float | None, typer.Option(help="Seconds; drop later jobs of this id.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the job of this id, if not begun.")] = False,
+    throttle: Annotated[
+        float | None, typer.Option(help="Seconds; drop later jobs of this id.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the job of this id, if not begun.")
+    ] = False,
     max_waiting: Annotated[int | None, typer.Option(min=1, help="Jobs that may wait.")] = None,
     full: Annotated[str, typer.Option(help="Action when so many wait: raise, or block.")] = "raise",
     timeout: Annotated[float, typer.Option(help="Seconds to try, and to wait for room.")] = 45.0,
@@ -270,29 +310,39 @@ def enqueue(
 ) -> None:
     """Add jobs from the arguments or from the lines of a file.
 
-    Without arguments and --file they are the lines of standard input. Put -- before payloads that begin with a dash.
+    Without arguments and --file they are the lines of standard input. Put -- before payloads that
+    begin with a dash.
 
-    A line is a payload without its line ending (LF or CRLF), any bytes. Empty lines are skipped. With --jsonl a line is
-    an object with a "payload", and perhaps "id", "delay" (seconds), "priority", "cost" and "headers" (text to text). A
-    payload that is no string is kept as compact JSON. Any other field, and a line that is no such object, is an error
-    that names the line.
+    A line is a payload without its line ending (LF or CRLF), any bytes. Empty lines are skipped.
+    With --jsonl a line is an object with a "payload", and perhaps "id", "delay" (seconds),
+    "priority", "cost" and "headers" (text to text). A payload that is no string is kept as compact
+    JSON. Any other field, and a line that is no such object, is an error that names the line.
 
-    A file, also as standard input, is checked to its end before anything is enqueued. A pipe is enqueued in parts: a
-    bad line ends it, nothing of its part is enqueued, and the message names the last line whose job is in. With an
-    "id" in every line an interrupted command can be repeated: jobs that are still in the queue are not added twice.
-    With --unique-for in both runs, neither are jobs that were completed in that time.
+    A file, also as standard input, is checked to its end before anything is enqueued. A pipe is
+    enqueued in parts: a bad line ends it, nothing of its part is enqueued, and the message names
+    the last line whose job is in. With an "id" in every line an interrupted command can be
+    repeated: jobs that are still in the queue are not added twice. With --unique-for in both runs,
+    neither are jobs that were completed in that time.
 
     With --json a line for each job has its id, and whether it was added.
     """
     with reported():
         if payloads and (file is not None or jsonl):
-            raise ConfigurationError("give payloads as arguments, or lines with --file or --jsonl, not both")
+            raise ConfigurationError(
+                "give payloads as arguments, or lines with --file or --jsonl, not both"
+            )
         if id is not None and len(payloads or ()) != 1:
-            raise ConfigurationError("--id is for a single payload; in lines, give ids with --jsonl")
+            raise ConfigurationError(
+                "--id is for a single payload; in lines, give ids with --jsonl"
+            )
         if jsonl and (delay is not None or header or priority or cost is not None):
-            raise ConfigurationError("with --jsonl, delay, headers, priority and cost are in the lines")
+            raise ConfigurationError(
+                "with --jsonl, delay, headers, priority and cost are in the lines"
+            )
         if id is None and (debounce or max_wait or throttle or replace):
-            raise ConfigurationError("--debounce, --max-wait, --throttle, --replace: give --id, whose job it is about")
+            raise ConfigurationError(
+                "--debounce, --max-wait, --throttle, --replace: give --id, whose job it is about"
+            )
         headers = dict(map(header_of, header or ())) or None
         if_exists = _if_exists(debounce, max_wait, throttle, replace=replace)
         template = NewJob(b"", id, headers, delay, priority, if_exists=if_exists, cost=cost)
@@ -305,7 +355,9 @@ def enqueue(
         )
         with (
             nullcontext() if payloads else _opened(file) as stream,
-            opened(name, url, namespace, create=create, new_levels=priority + 1, **options) as queue,
+            opened(
+                name, url, namespace, create=create, new_levels=priority + 1, **options
+            ) as queue,
         ):
             jobs = [attrs.evolve(template, payload=bytes_of(text)) for text in payloads or ()]
             _check(queue, jobs or [template])
@@ -313,7 +365,9 @@ def enqueue(
                 Enqueuing(queue, ids, in_json).run([Batch(jobs)])
                 return
             reader = Reader(stream, queue, jsonl, None if template == NewJob(b"") else template)
-            Enqueuing(queue, ids, in_json, f"{file}, " if file not in (None, "-") else "").run_file(reader)
+            Enqueuing(queue, ids, in_json, f"{file}, " if file not in (None, "-") else "").run_file(
+                reader
+            )
 
 
 def _if_exists(
@@ -322,7 +376,9 @@ def _if_exists(
     try:
         if throttle is not None:
             if debounce is not None or replace:
-                raise ConfigurationError("--throttle excludes --debounce and --replace: give one of them")
+                raise ConfigurationError(
+                    "--throttle excludes --debounce and --replace: give one of them"
+                )
             return Throttle(throttle)
         if debounce is not None:
             return Debounce(debounce, max_wait=max_wait, replace=replace)
@@ -359,6 +415,8 @@ def _opened(file: str | None) -> Generator[IO[bytes], None, None]:
                 raise ConfigurationError(f"{file}: {error.strerror}") from None
             yield stream
     elif sys.__stdin__ is None or (file is None and sys.__stdin__.isatty()):
-        raise ConfigurationError("nothing to enqueue: give payloads, --file FILE, or lines on standard input")
+        raise ConfigurationError(
+            "nothing to enqueue: give payloads, --file FILE, or lines on standard input"
+        )
     else:
         yield cast("IO[bytes]", sys.__stdin__.buffer)

@@ -1,4 +1,5 @@
-"""The commands of `headrace flows`, which look at flows and end runs. Only workers take their steps."""
+"""The commands of `headrace flows`, which look at flows and end runs. Only workers take their
+steps."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ class Shown(StrEnum):
 def list_runs(
     client: redis.Redis,
     namespace: str,
-    flow: Annotated[str | None, typer.Argument(metavar="FLOW", help="All, if none is given.")] = None,
+    flow: Annotated[
+        str | None, typer.Argument(metavar="FLOW", help="All, if none is given.")
+    ] = None,
     state: Annotated[Shown | None, typer.Option(help="Only runs in this state; else all.")] = None,
     limit: Limit = None,
     in_json: Json = False,
@@ -59,13 +62,23 @@ def list_runs(
         _stages(client, flow, namespace)
 
     runs = Discovery(client, namespace).runs(flow)
-    rows = bounded(((name, run) for name, run in runs if state is None or run.state == state.value), limit)
+    rows = bounded(
+        ((name, run) for name, run in runs if state is None or run.state == state.value), limit
+    )
     if in_json:
         for name, run in rows:
             print_json(_run_as_json(name, run))
         return
     cells = (
-        [name, plain(run.id), run.state, run.stage, clock(run.started_at), clock(run.ended_at), run.pending or ""]
+        [
+            name,
+            plain(run.id),
+            run.state,
+            run.stage,
+            clock(run.started_at),
+            clock(run.ended_at),
+            run.pending or "",
+        ]
         for name, run in rows
     )
     show(("flow", "id", "state", "stage", "started", "ended", "pending"), cells, right=("pending",))
@@ -74,7 +87,11 @@ def list_runs(
 def _stages(client: redis.Redis, flow: str, namespace: str) -> list[str]:
     """Return the stages of a flow that have had a job. Raises `ConfigurationError` if none has."""
     check_names(flow, namespace)
-    found = [name.partition("/")[2] for name in queues(client, namespace=namespace) if name.startswith(f"{flow}/")]
+    found = [
+        name.partition("/")[2]
+        for name in queues(client, namespace=namespace)
+        if name.startswith(f"{flow}/")
+    ]
     if not found:
         raise ConfigurationError(f"there is no flow {flow} in namespace {namespace}")
     return found
@@ -82,9 +99,12 @@ def _stages(client: redis.Redis, flow: str, namespace: str) -> list[str]:
 
 def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[str, Any]:
     children = [
-        {"name": name, **({} if data is None else as_json("result", data))} for name, data in run.children.items()
+        {"name": name, **({} if data is None else as_json("result", data))}
+        for name, data in run.children.items()
     ]
-    results = {stage: as_json("result", run.results[stage]) for stage in stages if stage in run.results}
+    results = {
+        stage: as_json("result", run.results[stage]) for stage in stages if stage in run.results
+    }
     return {
         "id": run.id,
         "flow": flow,
@@ -103,7 +123,9 @@ def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[
 
 @group.command("show")
 @on_server
-def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False) -> None:
+def show_runs(
+    client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False
+) -> None:
     """Show all there is to know of runs, or of their children.
 
     Where they are, why they have failed, and the results of their stages.
@@ -111,7 +133,9 @@ def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds,
     stages = _stages(client, flow, namespace)
     with Discovery(client, namespace).flow(flow, stages) as found:
         runs = [run for run in found.states(ids) if run is not None]
-    show_each(runs, in_json, lambda run: _run_as_json(flow, run, stages), lambda run: _fields(run, stages))
+    show_each(
+        runs, in_json, lambda run: _run_as_json(flow, run, stages), lambda run: _fields(run, stages)
+    )
     missing(len(ids) - len(runs), len(ids), f"no such run in {flow}")
 
 
@@ -129,15 +153,22 @@ def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object
     }
     yield from first.items()
     attributes = (
-        (name, value if isinstance(value, str) else ", ".join(value)) for name, value in run.attributes.items()
+        (name, value if isinstance(value, str) else ", ".join(value))
+        for name, value in run.attributes.items()
     )
-    results = ((f"result of {stage}", start_of(run.results[stage])) for stage in stages if stage in run.results)
+    results = (
+        (f"result of {stage}", start_of(run.results[stage]))
+        for stage in stages
+        if stage in run.results
+    )
     yield from ((plain(name), plain(value)) for name, value in chain(attributes, results))
 
 
 @group.command("cancel")
 @on_server
-def cancel_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False) -> None:
+def cancel_runs(
+    client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False
+) -> None:
     """Cancel runs with all their children, wherever they are.
 
     Workers that hold their jobs find the leases lost.

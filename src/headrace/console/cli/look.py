@@ -52,11 +52,20 @@ from headrace.console.cli.output import (
 )
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
 from headrace.inspect import Attempt, Inspector, QueueView, Step, TrendPoint, WorkerFacts
-from headrace.platform import WORDS, Discovery, OutboxView, check_names, one_line, other_terms, text_of
+from headrace.platform import (
+    WORDS,
+    Discovery,
+    OutboxView,
+    check_names,
+    one_line,
+    other_terms,
+    text_of,
+)
 
 EXAMINED_AT_MOST = 1000  # queues, of which each takes a few round trips
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
-COLUMNS = ("waiting", "parked", "leased", "later", "dead", "completed", "workers", "notes")  # on a terminal
+# on a terminal
+COLUMNS = ("waiting", "parked", "leased", "later", "dead", "completed", "workers", "notes")
 RATES = {"in/s": "enqueued", "done/s": "completed"}
 
 
@@ -67,7 +76,7 @@ Shown = StrEnum("Shown", ["LEASED", "RUNNING", "WAITING", "DELAYED", "BLOCKED", 
 End = StrEnum("End", ["COMPLETED", "DEAD", "CANCELLED", "DELETED"])  # choices of `list --end`
 
 
-# -- queues and workers ---------------------------------------------------------------------------------
+# -- queues and workers ----------------------------------------------------------------------------
 
 
 @on_server
@@ -77,8 +86,11 @@ def queues(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
         outcome(in_json, name, {"queue": name})
 
 
-def views_of(inspector: Inspector, client: redis.Redis, names: Sequence[str] | None) -> list[QueueView]:
-    """Read these queues, or all, as `headrace.inspect` sees them. Raises `HeadraceError` if one can't be read."""
+def views_of(
+    inspector: Inspector, client: redis.Redis, names: Sequence[str] | None
+) -> list[QueueView]:
+    """Read these queues, or all, as `headrace.inspect` sees them. Raises `HeadraceError` if one
+    can't be read."""
     if names:
         for name in names:
             require(client, name, inspector.views.namespace)
@@ -94,13 +106,23 @@ def views_of(inspector: Inspector, client: redis.Redis, names: Sequence[str] | N
 def _stats(inspector: Inspector, view: QueueView, *, rates: bool = False) -> dict[str, Any]:
     counts = view.counts
     alive = [worker for worker in view.workers if worker.alive]
-    workers = [attrs.asdict(worker, filter=lambda field, _: field.name != "queue") for worker in alive]
-    due = next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
-    more: dict[str, Any] = {"reason": None if due is None else due.told}  # of the next due job: why it was retried
+    workers = [
+        attrs.asdict(worker, filter=lambda field, _: field.name != "queue") for worker in alive
+    ]
+    due = (
+        next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None)
+        if counts.delayed
+        else None
+    )
+    # of the next due job: why it was retried
+    more: dict[str, Any] = {"reason": None if due is None else due.told}
     if view.outbox is not None:
         more["outbox"] = attrs.asdict(view.outbox)
     if rates:
-        more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
+        more |= {
+            "lag": round(view.lag, 3),
+            "rates": {name: round(value, 3) for name, value in view.rates.items()},
+        }
     return {
         **attrs.asdict(counts),
         "later": counts.later,
@@ -120,11 +142,16 @@ def _cell(value: Any) -> object:
 def _notes(row: dict[str, Any]) -> str:
     found = ["paused"] if row["paused"] else []
     if (outbox := row.get("outbox")) is not None and (outbox["rows"] or outbox["refused"]):
-        found.append(f"{outbox['rows']} in the outbox" + (f", {outbox['refused']} refused" * bool(outbox["refused"])))
+        found.append(
+            f"{outbox['rows']} in the outbox"
+            + (f", {outbox['refused']} refused" * bool(outbox["refused"]))
+        )
     return ", ".join(found + [f"{row[name]} {name}" for name in ("blocked", "lost") if row[name]])
 
 
-def show_stats(inspector: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False) -> None:
+def show_stats(
+    inspector: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False
+) -> None:
     """Print queues as one JSON object by name, or as a table. They have *rates* if they were read
     twice.
     """
@@ -149,30 +176,57 @@ def show_stats(inspector: Inspector, views: list[QueueView], in_json: bool, *, r
 def stats(client: redis.Redis, namespace: str, names: Names = None, in_json: Json = False) -> None:
     """Show how many jobs are in each state.
 
-    And the ends of other jobs: by queue, all or some. `lost` is the difference in the law of conservation: 0.
+    And the ends of other jobs: by queue, all or some. `lost` is the difference in the law of
+    conservation: 0.
 
-    With --json it is one object, by queue: the fields of Counts, later, lost, paused, the live workers, reason (why
-    the job that is due next was retried), and outbox, the last report of its relay, if it has one.
+    With --json it is one object, by queue: the fields of Counts, later, lost, paused, the live
+    workers, reason (why the job that is due next was retried), and outbox, the last report of its
+    relay, if it has one.
     """
     with Inspector(client=client, namespace=namespace, fresh=0.0) as inspector:
         show_stats(inspector, views_of(inspector, client, names), in_json)
 
 
 @on_server
-def workers(client: redis.Redis, namespace: str, names: Names = None, in_json: Json = False) -> None:
+def workers(
+    client: redis.Redis, namespace: str, names: Names = None, in_json: Json = False
+) -> None:
     """List the workers of queues.
 
-    Since when, whether they are alive, how many jobs each has leased, and where and by which version each runs.
+    Since when, whether they are alive, how many jobs each has leased, and where and by which
+    version each runs.
     """
     for name in names or ():
         require(client, name, namespace)
-    found = [one for one in headrace.workers(client, namespace=namespace) if not names or one.queue in names]
+    found = [
+        one
+        for one in headrace.workers(client, namespace=namespace)
+        if not names or one.queue in names
+    ]
     states = {"quiet": "quiet", "stop": "stopping"}
     cells = (
-        [x.queue, x.name, clock(x.since), states.get(x.asked, "yes") if x.alive else "no", x.leased, *_machine(x.facts)]
+        [
+            x.queue,
+            x.name,
+            clock(x.since),
+            states.get(x.asked, "yes") if x.alive else "no",
+            x.leased,
+            *_machine(x.facts),
+        ]
         for x in found
     )
-    head = ("queue", "worker", "since", "alive", "leased", "slots", "machine", "pid", "version", "MiB")
+    head = (
+        "queue",
+        "worker",
+        "since",
+        "alive",
+        "leased",
+        "slots",
+        "machine",
+        "pid",
+        "version",
+        "MiB",
+    )
     show_values(found, in_json, head, cells, right=("leased", "slots", "pid", "MiB"))
 
 
@@ -186,12 +240,15 @@ def _machine(facts: WorkerFacts | None) -> tuple[object, ...]:
 def shards(queue: Queue, in_json: Json = False) -> None:
     """List the shards of a queue.
 
-    The state, the slot and the node of each, and how many jobs are in each state; none of a queue that is not sharded.
-    Other commands take a sharded queue like any other.
+    The state, the slot and the node of each, and how many jobs are in each state; none of a queue
+    that is not sharded. Other commands take a sharded queue like any other.
     """
     found = queue.admin.shards()
     columns = [field.name for field in attrs.fields(Counts)]
-    cells = ([x.number, x.state, x.slot, x.node, *(getattr(x.counts, column) for column in columns)] for x in found)
+    cells = (
+        [x.number, x.state, x.slot, x.node, *(getattr(x.counts, column) for column in columns)]
+        for x in found
+    )
     head = ("shard", "state", "slot", "node", *columns)
     show_values(found, in_json, head, cells, right=("shard", "slot", *columns))
 
@@ -200,18 +257,23 @@ def shards(queue: Queue, in_json: Json = False) -> None:
 def shares(client: redis.Redis, namespace: str, name: Name, in_json: Json = False) -> None:
     """List the busiest values of a fair queue.
 
-    The ten that had the most of the workers' time of late, then the ten that have waited for longest: running and
-    waiting jobs, the waits that half and 95 % of their jobs stayed below, the seconds used, and the age of the oldest
-    waiting job.
+    The ten that had the most of the workers' time of late, then the ten that have waited for
+    longest: running and waiting jobs, the waits that half and 95 % of their jobs stayed below, the
+    seconds used, and the age of the oldest waiting job.
     """
     require(client, name, namespace)
     with Inspector(client=client, namespace=namespace) as inspector:
         page = inspector.queue(name)
     if not page.fair:
-        raise HeadraceError(f"{name} is not fair: declare it with fair=, in the worker that serves it")
+        raise HeadraceError(
+            f"{name} is not fair: declare it with fair=, in the worker that serves it"
+        )
     found = page.shares
     columns = ("value", "running", "waiting", "p50", "p95", "used", "oldest")
-    cells = ([plain(x.name), x.running, x.waiting, *map(_seconds, (x.p50, x.p95, x.used, x.oldest))] for x in found)
+    cells = (
+        [plain(x.name), x.running, x.waiting, *map(_seconds, (x.p50, x.p95, x.used, x.oldest))]
+        for x in found
+    )
     show_values(found, in_json, columns, cells, right=columns[1:])
 
 
@@ -231,16 +293,20 @@ def trends(
     client: redis.Redis,
     namespace: str,
     name: Name,
-    every: Annotated[Every, typer.Option(help="How far apart: minutes of two days, hours of 90.")] = Every.MINUTE,
-    limit: Annotated[int | None, typer.Option(min=1, show_default=False, help="The last so many; else all.")] = None,
+    every: Annotated[
+        Every, typer.Option(help="How far apart: minutes of two days, hours of 90.")
+    ] = Every.MINUTE,
+    limit: Annotated[
+        int | None, typer.Option(min=1, show_default=False, help="The last so many; else all.")
+    ] = None,
     in_json: Json = False,
 ) -> None:
     """Show the past counts of a queue.
 
     Of a queue that is declared with trends=True, from then on; exits with 1 if it has none.
 
-    With --json a line each: at; waiting, leased, later, dead and lag then; and enqueued, completed and removed in the
-    seconds before.
+    With --json a line each: at; waiting, leased, later, dead and lag then; and enqueued, completed
+    and removed in the seconds before.
     """
     require(client, name, namespace)
     if (number := Discovery(client, namespace).shards(name)) > 1:
@@ -248,39 +314,56 @@ def trends(
     with Inspector(client=client, namespace=namespace) as inspector:
         found = inspector.trends(name, every.value, limit)
     if not found.kept:
-        raise HeadraceError(f"{name} keeps none: declare it with trends=True, in the worker that serves it")
+        raise HeadraceError(
+            f"{name} keeps none: declare it with trends=True, in the worker that serves it"
+        )
     at, *columns = [field.name for field in attrs.fields(TrendPoint)]
-    cells = ((clock(one.at), *(f"{getattr(one, column):g}" for column in columns)) for one in found.points)
+    cells = (
+        (clock(one.at), *(f"{getattr(one, column):g}" for column in columns))
+        for one in found.points
+    )
     show_values(found.points, in_json, (at, *columns), cells, right=columns)
 
 
-# -- jobs -----------------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------------------
 
 
-def _listed(queue: Queue, wanted: Shown | None, kind: str | None, end: str | None) -> Iterator[JobState[Any]]:
+def _listed(
+    queue: Queue, wanted: Shown | None, kind: str | None, end: str | None
+) -> Iterator[JobState[Any]]:
     if wanted is Shown.ENDED:
         return queue.admin.ended(kind=kind, state=end)
     if kind or end:
-        raise ConfigurationError("--kind and --end choose among jobs that have ended: add --state ended")
+        raise ConfigurationError(
+            "--kind and --end choose among jobs that have ended: add --state ended"
+        )
     if wanted is None:
         return chain.from_iterable(_listed(queue, state, None, None) for state in list(Shown)[1:-1])
-    found: Iterator[JobState[Any]] = getattr(queue.admin, "running" if wanted is Shown.LEASED else wanted)()
+    found: Iterator[JobState[Any]] = getattr(
+        queue.admin, "running" if wanted is Shown.LEASED else wanted
+    )()
     return found
 
 
 @on_queue
 def list_jobs(
     queue: Queue,
-    state: Annotated[Shown | None, typer.Option(help="Only jobs in this state; else all, in this order.")] = None,
-    kind: Annotated[str | None, typer.Option(show_default=False, help="With --state ended: of this kind only.")] = None,
-    end: Annotated[End | None, typer.Option(show_default=False, help="With --state ended: that ended so only.")] = None,
+    state: Annotated[
+        Shown | None, typer.Option(help="Only jobs in this state; else all, in this order.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(show_default=False, help="With --state ended: of this kind only.")
+    ] = None,
+    end: Annotated[
+        End | None, typer.Option(show_default=False, help="With --state ended: that ended so only.")
+    ] = None,
     limit: Limit = None,
     in_json: Json = False,
 ) -> None:
     """List the jobs of a queue.
 
-    List running, waiting, delayed and blocked jobs, and dead letters; with --state ended, the ended jobs of its
-    history. On a terminal it shows each job's kind, and how long its last attempt took.
+    List running, waiting, delayed and blocked jobs, and dead letters; with --state ended, the ended
+    jobs of its history. On a terminal it shows each job's kind, and how long its last attempt took.
     """
     show_jobs(bounded(_listed(queue, state, kind, end), limit), in_json)
 
@@ -289,8 +372,8 @@ def list_jobs(
 def find(queue: Queue, ids: SomeIds, in_json: Json = False) -> None:
     """Show the state of jobs.
 
-    With its beginning or end, the worker, and the reason. In a queue with a history a job may also be completed,
-    cancelled or deleted.
+    With its beginning or end, the worker, and the reason. In a queue with a history a job may also
+    be completed, cancelled or deleted.
     """
     found = [state for one in ids if (state := queue.find(one)) is not None]
     if found:
@@ -299,7 +382,9 @@ def find(queue: Queue, ids: SomeIds, in_json: Json = False) -> None:
 
 
 @on_server
-def show_job(client: redis.Redis, namespace: str, name: Name, ids: IdsOrQueue = None, in_json: Json = False) -> None:
+def show_job(
+    client: redis.Redis, namespace: str, name: Name, ids: IdsOrQueue = None, in_json: Json = False
+) -> None:
     """Show all there is to know of jobs, or of a queue.
 
     Of a job also its headers, position, attempts and steps.
@@ -327,18 +412,27 @@ def _show_queue(client: redis.Redis, namespace: str, name: str, in_json: bool) -
     if in_json:
         print_json({**row, "schedules": [attrs.asdict(one) for one in page.schedules]})
         return
-    show_fields([(field, _cell(value)) for field, value in row.items()] + [("schedules", len(page.schedules))])
+    show_fields(
+        [(field, _cell(value)) for field, value in row.items()]
+        + [("schedules", len(page.schedules))]
+    )
 
 
 def _whole_as_json(state: JobState, position: int | None) -> dict[str, Any]:
-    steps = [{**attrs.asdict(step), "result": None, **_result_as_json(step)} for step in state.steps]
+    steps = [
+        {**attrs.asdict(step), "result": None, **_result_as_json(step)} for step in state.steps
+    ]
     progress = None if state.progress is None else attrs.asdict(state.progress)
     run = {"deliveries": state.deliveries, "took": state.took, "overcome": state.overcome}
     return {**job_as_json(state), **run, "position": position, "progress": progress, "steps": steps}
 
 
 def _result_as_json(step: Step) -> dict[str, str]:
-    return {} if step.result is None else as_json("result", text_of(step.result)[1].encode("utf-8", "surrogatepass"))
+    return (
+        {}
+        if step.result is None
+        else as_json("result", text_of(step.result)[1].encode("utf-8", "surrogatepass"))
+    )
 
 
 def _step_line(step: Step) -> str:
@@ -357,7 +451,9 @@ def _step_line(step: Step) -> str:
 def _attempt_line(one: Attempt) -> str:
     took = None if one.took is None else f"took {one.took:.3g} s"
     why = "suspended" if one.suspended else one_line(one.reason or one.error or "") or "completed"
-    return ", ".join(filter(None, (str(one.number), clock(one.ended), took, plain(one.worker or ""), why)))
+    return ", ".join(
+        filter(None, (str(one.number), clock(one.ended), took, plain(one.worker or ""), why))
+    )
 
 
 def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:
@@ -408,11 +504,11 @@ def result(
 ) -> None:
     """Print the results of jobs.
 
-    The bytes as they are, without a line ending if standard output is no terminal. Several ids make a table, or with
-    --json a line each: result, or result_hex if it is not UTF-8.
+    The bytes as they are, without a line ending if standard output is no terminal. Several ids make
+    a table, or with --json a line each: result, or result_hex if it is not UTF-8.
 
-    If a job has no result it exits with 1, and says why, as far as known: it goes on, or is dead, cancelled or deleted.
-    With --json a failed job has its state and reason.
+    If a job has no result it exits with 1, and says why, as far as known: it goes on, or is dead,
+    cancelled or deleted. With --json a failed job has its state and reason.
     """
     kept = queue.results(ids, timeout)
     found = {one: kept[one] for one in ids if one in kept}  # in this order
@@ -422,7 +518,9 @@ def result(
             print_json({"id": one, **as_json("result", data)})
         for one, failed in ended.items():
             if isinstance(failed, JobFailed):
-                print_json({"id": one, "result": None, "state": failed.state, "reason": failed.reason})
+                print_json(
+                    {"id": one, "result": None, "state": failed.state, "reason": failed.reason}
+                )
     elif len(ids) > 1:
         if found:
             show(("id", "result"), ((plain(one), start_of(data)) for one, data in found.items()))
@@ -452,17 +550,23 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
-# -- events ---------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 
 def events(
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")
+    ] = False,
     kind: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(WORDS.event_kinds)}; may be repeated.")
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(WORDS.event_kinds)}; may be repeated."),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0.001, show_default=False, help="End after so many quiet seconds; else 5.")
+        float | None,
+        typer.Option(
+            min=0.001, show_default=False, help="End after so many quiet seconds; else 5."
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="End after so many.")] = None,
     in_json: Json = False,
@@ -488,22 +592,23 @@ def events(
             sys.stdout.flush()
 
 
-# -- doctor ---------------------------------------------------------------------------------------------
+# -- doctor ----------------------------------------------------------------------------------------
 
 
 @on_server
 def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
     """Examine the version, settings and rights of a server.
 
-    Version, role, cluster mode, eviction, losses by a power cut, scripts on a stream and Pub/Sub in scripts with this
-    user, WAITAOF, replicas, clock. On a cluster each primary is examined.
+    Version, role, cluster mode, eviction, losses by a power cut, scripts on a stream and Pub/Sub in
+    scripts with this user, WAITAOF, replicas, clock. On a cluster each primary is examined.
 
-    It looks at the relays of outboxes, too: broken is one that has not reported for a minute. And at a thousand queues
-    at most: fair ones of which no job has the header, and live workers that declare other terms than the queue has.
+    It looks at the relays of outboxes, too: broken is one that has not reported for a minute. And
+    at a thousand queues at most: fair ones of which no job has the header, and live workers that
+    declare other terms than the queue has.
 
-    A line for each check says ok, note, or broken if a promise is broken. Then the exit code is 1. With --json an
-    object a line has check, state and text, and on a cluster node. It writes one key of the namespace, and deletes it
-    again.
+    A line for each check says ok, note, or broken if a promise is broken. Then the exit code is 1.
+    With --json an object a line has check, state and text, and on a cluster node. It writes one key
+    of the namespace, and deletes it again.
     """
     check_names(namespace=namespace)
     broken = False
@@ -529,24 +634,38 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
     """Yield notes on slots that do not fit the leased jobs, on workers that declare other terms
     than their queue has, and on headers of `fair` that no job of the busiest values has.
     """
-    with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
+    with (
+        suppress(redis.RedisError, HeadraceError),
+        Inspector(client=client, namespace=namespace) as inspector,
+    ):
         for name in islice(headrace.queues(client, namespace=namespace), EXAMINED_AT_MOST):
             page = inspector.queue(name)
             if page.queue.counts.held not in (0, page.queue.counts.leased):
                 yield Finding(
-                    "slots", "note", f"queue {name}: {page.queue.imbalance}; `headrace repair {name}` mends them"
+                    "slots",
+                    "note",
+                    f"queue {name}: {page.queue.imbalance}; `headrace repair {name}` mends them",
                 )
             if text := other_terms(page.queue, page.now):
-                yield Finding("terms", "note", f"queue {name}: {text}; `headrace redeclare {name}` changes the queue's")
+                yield Finding(
+                    "terms",
+                    "note",
+                    f"queue {name}: {text}; `headrace redeclare {name}` changes the queue's",
+                )
             for at, header in enumerate(page.fair if page.shares else ()):
                 if all(share.value[at] is None for share in page.shares):
                     yield Finding(
-                        "fair", "note", f"queue {name}: no job has the header {header!r}, by which it is fair"
+                        "fair",
+                        "note",
+                        f"queue {name}: no job has the header {header!r}, by which it is fair",
                     )
 
 
 def _outboxes(client: redis.Redis, namespace: str) -> dict[str, OutboxView | None]:
-    with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
+    with (
+        suppress(redis.RedisError, HeadraceError),
+        Inspector(client=client, namespace=namespace) as inspector,
+    ):
         return {one.name: one.outbox for one in inspector.overview().queues}
     return {}  # for a user that may not look at queues
 

@@ -1,6 +1,7 @@
 """Options and arguments that commands share, and groups of commands.
 
-Every option may stand before the command, too: the program and its groups take them as defaults of their commands.
+Every option may stand before the command, too: the program and its groups take them as defaults of
+their commands.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
     with suppress(Exception):  # an error message would stand in the middle of the user's line
         url = server(_given(context, "url"))
         if not url.startswith("embedded:"):
-            timeouts = {"socket_timeout": COMPLETE_WITHIN_S, "socket_connect_timeout": COMPLETE_WITHIN_S}
+            timeouts = {
+                "socket_timeout": COMPLETE_WITHIN_S,
+                "socket_connect_timeout": COMPLETE_WITHIN_S,
+            }
             with client_of(url, **timeouts) as client:
                 for name in Discovery(client, _given(context, "namespace") or "headrace").names():
                     found.add(name)
@@ -66,28 +70,42 @@ def _each_an_id(ids: list[str] | None) -> list[str]:
 
 Url = Annotated[
     str | None,
-    typer.Option(help="redis[s][+cluster]://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."),
+    typer.Option(
+        help="redis[s][+cluster]://…, unix://… or embedded:DIR; else HEADRACE_URL, else REDIS_URL."
+    ),
 ]
 Namespace = Annotated[str, typer.Option(help="The first part of all keys.")]
-Name = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False, autocompletion=queue_names)]
+Name = Annotated[
+    str, typer.Argument(metavar="QUEUE", show_default=False, autocompletion=queue_names)
+]
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="QUEUE", help="All, if none is given.", autocompletion=queue_names)
+    list[str] | None,
+    typer.Argument(metavar="QUEUE", help="All, if none is given.", autocompletion=queue_names),
 ]
 Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="ID", help="These only; all, if none is given.", callback=_each_an_id)
+    list[str] | None,
+    typer.Argument(metavar="ID", help="These only; all, if none is given.", callback=_each_an_id),
 ]
 IdsOrQueue = Annotated[
-    list[str] | None, typer.Argument(metavar="ID", help="The queue itself, if none is given.", callback=_each_an_id)
+    list[str] | None,
+    typer.Argument(metavar="ID", help="The queue itself, if none is given.", callback=_each_an_id),
 ]
-SomeIds = Annotated[list[str], typer.Argument(metavar="ID", show_default=False, callback=_each_an_id)]
-Reason = Annotated[str, typer.Option(show_default=False, help="All with this text in the reason, instead of ids.")]
+SomeIds = Annotated[
+    list[str], typer.Argument(metavar="ID", show_default=False, callback=_each_an_id)
+]
+Reason = Annotated[
+    str, typer.Option(show_default=False, help="All with this text in the reason, instead of ids.")
+]
 Kind = Annotated[str, typer.Option(show_default=False, help="All of this kind, instead of ids.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value; of a listing, one a line.")]
 Jsonl = Annotated[bool, typer.Option("--json", "--jsonl", help="A JSON object a line.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Create = Annotated[bool, typer.Option("--create", help="If there is no such queue, make it.")]
 Limit = Annotated[
-    int | None, typer.Option(min=1, show_default=False, help="So many at most; else 100 on a terminal, all elsewhere.")
+    int | None,
+    typer.Option(
+        min=1, show_default=False, help="So many at most; else 100 on a terminal, all elsewhere."
+    ),
 ]
 
 
@@ -109,7 +127,11 @@ def verbs(about: str) -> typer.Typer:
 
     @group.callback()
     def options(
-        context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
+        context: typer.Context,
+        in_json: Json = False,
+        yes: Yes = False,
+        url: Url = None,
+        namespace: Namespace = "",
     ) -> None:  # pyright: ignore[reportUnusedFunction]
         set_defaults(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
 
@@ -122,20 +144,27 @@ def set_defaults(context: typer.Context, **options: object) -> None:
     defaults: dict[str, Any] = {**(context.default_map or {}), **given}
     for name, command in getattr(context.command, "commands", {}).items():
         below = getattr(command, "commands", {})
-        defaults[name] = {**defaults.get(name, {}), **given, **{other: dict(given) for other in below}}
+        defaults[name] = {
+            **defaults.get(name, {}),
+            **given,
+            **{other: dict(given) for other in below},
+        }
     context.default_map = defaults
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed, unless *yes*. Raises `ConfigurationError` without a terminal."""
+    """Ask before something is destroyed, unless *yes*. Raises `ConfigurationError` without a
+    terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError("give --yes: this destroys something, and there is no terminal to ask on")
+        raise ConfigurationError(
+            "give --yes: this destroys something, and there is no terminal to ask on"
+        )
     typer.confirm(visible(question), abort=True, err=True)
 
 
-# -- commands of a server, and of a queue ---------------------------------------------------------------
+# -- commands of a server, and of a queue ----------------------------------------------------------
 
 
 def on_server(function: Callable[Concatenate[redis.Redis, str, P], None]) -> Callable[..., None]:
@@ -181,7 +210,9 @@ def _with_options(
     command.__annotations__ = {name: annotation for name, (annotation, _) in given.items()}
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+            )
             for name, (annotation, default) in given.items()
         ]
     )

@@ -25,7 +25,8 @@ CUT = ("reason", "payload", "result")  # columns that give way where a line is t
 
 
 def print_out(text: str) -> None:
-    """Write lines of a result. All texts go to standard output through this function, except for full payloads."""
+    """Write lines of a result. All texts go to standard output through this function, except for
+    full payloads."""
     sys.stdout.write(f"{visible(text, keep=LAYOUT)}\n")
 
 
@@ -37,8 +38,11 @@ def print_json(value: object, *, flush: bool = False) -> None:
 
 
 def json_of(value: object, indent: int | None = None) -> str:
-    """Return a value as JSON. Characters that do not print, or that the output can't encode, are escaped."""
-    text = json.dumps(value, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf"), indent=indent)
+    """Return a value as JSON. Characters that do not print, or that the output can't encode, are
+    escaped."""
+    text = json.dumps(
+        value, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf"), indent=indent
+    )
     if text.isprintable():
         return text
     return "".join(c if c in LAYOUT or c.isprintable() else json.dumps(c)[1:-1] for c in text)
@@ -74,7 +78,14 @@ def all_of(number: int, ids: Sequence[str] | None, why: str) -> None:
     succeed(number)
 
 
-def changed(queue: str, word: str, number: int, in_json: bool, ids: Sequence[str] | None = None, why: str = "") -> None:
+def changed(
+    queue: str,
+    word: str,
+    number: int,
+    in_json: bool,
+    ids: Sequence[str] | None = None,
+    why: str = "",
+) -> None:
     """Print the number of jobs that were changed, and end like `all_of`."""
     outcome(in_json, f"{word} {number}", {"queue": queue, word: number})
     all_of(number, ids, why)
@@ -91,14 +102,18 @@ def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
         say(f"the first {most}; --limit N shows more")
 
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print a table without empty columns on a terminal, and lines of tab-separated fields elsewhere."""
+def show(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
+) -> None:
+    """Print a table without empty columns on a terminal, and lines of tab-separated fields
+    elsewhere."""
     if not sys.stdout.isatty():
         print_out("\t".join(column.replace(" ", "_") for column in columns))
         for row in rows:
             print_out("\t".join(plain(str(cell)) for cell in row))
         return
-    from rich.cells import cell_len  # here: it takes as long as a short command, which most print no table of
+    # here: it takes as long as a short command, which most print no table of
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -109,7 +124,10 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
     kept = [i for i in range(len(columns)) if not texts or any(row[i] for row in texts)]
     console = Console(highlight=False)
     gap = 2  # cells between columns
-    widths = {i: max(cell_len(columns[i]), *(cell_len(row[i]) for row in texts)) if texts else 0 for i in kept}
+    widths = {
+        i: max(cell_len(columns[i]), *(cell_len(row[i]) for row in texts)) if texts else 0
+        for i in kept
+    }
     room = console.width - sum(width + gap for i, width in widths.items() if columns[i] not in CUT)
     cut = sorted((i for i in kept if columns[i] in CUT), key=lambda i: widths[i])
     for number, i in enumerate(cut):
@@ -117,9 +135,12 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
         room -= widths[i] + gap
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     for i in kept:
-        table.add_column(columns[i], justify="right" if columns[i] in right else "left", overflow="fold")
+        table.add_column(
+            columns[i], justify="right" if columns[i] in right else "left", overflow="fold"
+        )
     for row in texts:
-        table.add_row(*(Text(_fit(row[i], widths[i]) if i in cut else row[i]) for i in kept))  # as text, no markup
+        # as text, no markup
+        table.add_row(*(Text(_fit(row[i], widths[i]) if i in cut else row[i]) for i in kept))
     console.print(table)
 
 
@@ -146,7 +167,9 @@ def show_values(
         print_json(attrs.asdict(value))
 
 
-def show_each(found: Iterable[T], in_json: bool, value: Callable[[T], object], fields: Callable[[T], Fields]) -> None:
+def show_each(
+    found: Iterable[T], in_json: bool, value: Callable[[T], object], fields: Callable[[T], Fields]
+) -> None:
     """Print everything about each of several jobs or runs, with an empty line between them."""
     for number, one in enumerate(found):
         if in_json:
@@ -167,7 +190,7 @@ def show_fields(rows: Fields) -> None:
         print_out(f"{name:<{width}}  {value}" if sys.stdout.isatty() else f"{name}\t{value}")
 
 
-# -- texts --------------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------
 
 
 def plain(text: str) -> str:
@@ -187,7 +210,9 @@ def when(moment: float | None) -> str:
 
 def start_of(data: bytes, most: int = 200) -> str:
     """Show the beginning of *data*, on one line."""
-    return plain(data[:most].decode("utf-8", "backslashreplace")) + ("…" if len(data) > most else "")
+    return plain(data[:most].decode("utf-8", "backslashreplace")) + (
+        "…" if len(data) > most else ""
+    )
 
 
 def bytes_of(value: object) -> bytes:
@@ -207,7 +232,7 @@ def as_json(name: str, data: bytes) -> dict[str, str]:
         return {f"{name}_hex": data.hex()}
 
 
-# -- jobs ---------------------------------------------------------------------------------------------
+# -- jobs ------------------------------------------------------------------------------------------
 
 JOB_COLUMNS = ("id", "state", "attempt", "enqueued", "since", "due", "worker", "reason", "payload")
 SHORT_COLUMNS = ("id", "state", "kind", "attempt", "when", "took", "reason", "payload")
@@ -235,7 +260,9 @@ def job_as_json(state: JobState) -> dict[str, Any]:
     }
 
 
-def show_jobs(states: Iterable[JobState], json_lines: bool, columns: Sequence[str] = JOB_COLUMNS) -> None:
+def show_jobs(
+    states: Iterable[JobState], json_lines: bool, columns: Sequence[str] = JOB_COLUMNS
+) -> None:
     """Print jobs whole as JSON, one a line, or in a table. On a terminal the table has other
     *columns*.
     """

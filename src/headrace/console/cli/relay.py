@@ -19,22 +19,35 @@ from headrace.errors import ConfigurationError, requiring
 
 def relay(
     target: Annotated[str, typer.Argument(metavar="MODULE:OUTBOX", show_default=False)],
-    database: Annotated[str, typer.Option(show_default=False, help="SQLAlchemy's URL, or an alias of Django's.")],
+    database: Annotated[
+        str, typer.Option(show_default=False, help="SQLAlchemy's URL, or an alias of Django's.")
+    ],
     poll: Annotated[
         float | None,
-        typer.Option(min=0.001, show_default=False, help="Seconds between two looks; else 0.2, or 5 if it is told."),
+        typer.Option(
+            min=0.001,
+            show_default=False,
+            help="Seconds between two looks; else 0.2, or 5 if it is told.",
+        ),
     ] = None,
-    refused: Annotated[bool, typer.Option("--refused", help="List the rows that were set aside, and end.")] = False,
-    retry: Annotated[bool, typer.Option("--retry-refused", help="Let them be tried again, and end.")] = False,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="List the rows that were set aside, and end.")
+    ] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry-refused", help="Let them be tried again, and end.")
+    ] = False,
     in_json: Json = False,
-    url: Annotated[str | None, typer.Option(help="For a queue that names no server: sets HEADRACE_URL.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="For a queue that names no server: sets HEADRACE_URL.")
+    ] = None,
 ) -> None:
     """Move the rows of an outbox to its queue.
 
-    Committed rows only. It runs until SIGTERM or Ctrl-C. Any number may run. A row that can't be a job is set aside
-    with the reason.
+    Committed rows only. It runs until SIGTERM or Ctrl-C. Any number may run. A row that can't be a
+    job is set aside with the reason.
 
-    MODULE is imported from the working directory or Python's path; OUTBOX is a headrace.sql.Outbox in it.
+    MODULE is imported from the working directory or Python's path; OUTBOX is a headrace.sql.Outbox
+    in it.
     """
     with reported():
         if url is not None:
@@ -42,7 +55,9 @@ def relay(
         with requiring("headrace relay", "sql", "sqlalchemy"):
             from headrace.sql import Outbox
         module, path = module_of(target, "outbox")
-        outbox: Any = reduce(lambda found, name: getattr(found, name, None), path.split("."), module)
+        outbox: Any = reduce(
+            lambda found, name: getattr(found, name, None), path.split("."), module
+        )
         if not isinstance(outbox, Outbox):
             raise ConfigurationError(f"{target} is no headrace.sql.Outbox")
         if refused or retry:
@@ -58,7 +73,9 @@ def serve(outboxes: Sequence[Any], engine: Any, poll: float | None) -> None:
     for other in relays[1:]:
         relays[0].join(other)
     with terminated(0), relays[0]:
-        say(f"relays the outbox of {'queue' if len(outboxes) == 1 else 'queues'} {_names(outboxes)}")
+        say(
+            f"relays the outbox of {'queue' if len(outboxes) == 1 else 'queues'} {_names(outboxes)}"
+        )
         threading.Event().wait()
 
 
@@ -73,7 +90,9 @@ def set_aside(outboxes: Sequence[Any], engine: Any, retry: bool, in_json: bool) 
 
     own = engine_of(engine) if isinstance(engine, str) else engine
     if retry:
-        changed(_names(outboxes), "retried", sum(retry_refused(own, one) for one in outboxes), in_json)
+        changed(
+            _names(outboxes), "retried", sum(retry_refused(own, one) for one in outboxes), in_json
+        )
         return
     columns = [field.name for field in attrs.fields(Refused)]
     rows = [row for outbox in outboxes for row in refused(own, outbox)]

@@ -46,20 +46,34 @@ def list_schedules(queue: Queue, in_json: Json = False) -> None:
         ]
         for one in found
     )
-    show_values(found, in_json, ("name", "next due", "timing", "timezone", "missed", "last run"), cells)
+    show_values(
+        found, in_json, ("name", "next due", "timing", "timezone", "missed", "last run"), cells
+    )
 
 
 @group.command()
 def add(
     name: Name,
-    schedule: Annotated[str, typer.Argument(metavar="NAME", help="Its name; one of that name is replaced.")],
+    schedule: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its name; one of that name is replaced.")
+    ],
     payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="Of its jobs.")] = "",
-    every: Annotated[float | None, typer.Option(min=0.1, show_default=False, help="Seconds between its jobs.")] = None,
-    cron: Annotated[str | None, typer.Option(help="Five fields as in a crontab, or six with seconds first.")] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0.1, show_default=False, help="Seconds between its jobs.")
+    ] = None,
+    cron: Annotated[
+        str | None, typer.Option(help="Five fields as in a crontab, or six with seconds first.")
+    ] = None,
     timezone: Annotated[str | None, typer.Option(help="Of --cron: an IANA name; else UTC.")] = None,
-    missed: Annotated[Missed, typer.Option(help="Treatment of ticks that passed while no worker ran.")] = Missed.ONCE,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
-    priority: Annotated[int, typer.Option(min=0, max=9, help="The level of its jobs; 0 comes first.")] = 0,
+    missed: Annotated[
+        Missed, typer.Option(help="Treatment of ticks that passed while no worker ran.")
+    ] = Missed.ONCE,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(min=0, max=9, help="The level of its jobs; 0 comes first.")
+    ] = 0,
     create: Create = False,
     in_json: Json = False,
     url: Url = None,
@@ -81,7 +95,9 @@ def add(
             headers=headers,
             priority=priority,
         )
-        outcome(in_json, "added" if new else "replaced", {"queue": name, "name": schedule, "added": new})
+        outcome(
+            in_json, "added" if new else "replaced", {"queue": name, "name": schedule, "added": new}
+        )
 
 
 @group.command()
@@ -92,10 +108,19 @@ def remove(queue: Queue, names: Some, in_json: Json = False) -> None:
 
 
 def _each(
-    queue: Queue, names: list[str], change: Callable[[str], object], done: str, or_else: str, in_json: bool
+    queue: Queue,
+    names: list[str],
+    change: Callable[[str], object],
+    done: str,
+    or_else: str,
+    in_json: bool,
 ) -> None:
     changed = [one for one in dict.fromkeys(names) if change(one)]
-    outcome(in_json, f"{done} {len(changed)}", {"queue": queue.name, done: len(changed), "names": changed})
+    outcome(
+        in_json,
+        f"{done} {len(changed)}",
+        {"queue": queue.name, done: len(changed), "names": changed},
+    )
     wanted = len(set(names))
     missing(wanted - len(changed), wanted, f"no such schedule in {queue.name}{or_else}")
 

@@ -26,14 +26,24 @@ from headrace.platform import Address
 
 
 def web(
-    host: Annotated[str, typer.Option(help="A loopback address; there is no access rule for others.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="A loopback address; there is no access rule for others.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any port.")] = 8700,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, do nothing.")
+    ] = False,
     redact: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:FUNCTION", show_default=False, help="A function that returns the text to show."),
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            show_default=False,
+            help="A function that returns the text to show.",
+        ),
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a private server.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Show a demonstration on a private server.")
+    ] = False,
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
@@ -41,8 +51,8 @@ def web(
 
     Needs the extra web, and with --demo the extra embedded.
 
-    The address that is printed opens the pages as long as the program runs: each browser that has it may act. Actions
-    are logged to standard error.
+    The address that is printed opens the pages as long as the program runs: each browser that has
+    it may act. Actions are logged to standard error.
     """
     with reported(), ExitStack() as stack:
         stack.enter_context(terminated())
@@ -68,7 +78,11 @@ def web(
         say("serves the pages there; Ctrl-C ends it")
         _log_actions()
         config: Any = uvicorn.Config(
-            pages, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+            pages,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
         )
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listening])
@@ -81,7 +95,9 @@ def _redacting(target: str) -> Callable[..., Any]:
         raise ConfigurationError(f"--redact {target}: {error}") from None
     found: Any = reduce(lambda of, name: getattr(of, name, None), path.split("."), module)
     if not callable(found):
-        raise ConfigurationError(f"--redact {target}: module {module.__name__!r} has no function {path!r}")
+        raise ConfigurationError(
+            f"--redact {target}: module {module.__name__!r} has no function {path!r}"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -96,7 +112,9 @@ def _is_loopback(host: str) -> bool:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
     except OSError as error:
         raise ConfigurationError(f"--port {port}: {error.strerror}") from None
 
@@ -114,11 +132,20 @@ def _log_actions() -> None:
 def top(
     names: Names = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Print the queues, with their rates, and end; without the extra.")
+        bool,
+        typer.Option(
+            "--once", help="Print the queues, with their rates, and end; without the extra."
+        ),
     ] = False,
-    every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two looks.")] = 2.0,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
-    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a private server.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.2, max=3600, help="Seconds between two looks.")
+    ] = 2.0,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, do nothing.")
+    ] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Show a demonstration on a private server.")
+    ] = False,
     in_json: Json = False,
     url: Url = None,
     namespace: Namespace = "headrace",
@@ -127,24 +154,28 @@ def top(
 
     Needs the extra top, and with --demo the extra embedded.
 
-    The key ? shows the others. Without a terminal, and without --once, it is refused with exit code 2.
+    The key ? shows the others. Without a terminal, and without --once, it is refused with exit code
+    2.
 
-    With --json, --once prints one object, by queue: the fields of `stats --json`, lag (seconds that the oldest of the
-    next jobs has been there) and rates (enqueued and completed, jobs a second).
+    With --json, --once prints one object, by queue: the fields of `stats --json`, lag (seconds that
+    the oldest of the next jobs has been there) and rates (enqueued and completed, jobs a second).
     """
     with reported(), ExitStack() as stack:
         if not once and (in_json or names):
             raise ConfigurationError("--json, and names of queues, are for headrace top --once")
         stack.enter_context(terminated())
         address = stack.enter_context(running()) if demo else server(url)
-        client = stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
+        # is there, and stays if it is an embedded one
+        client = stack.enter_context(connected(address))
         if once:
             _once(client, namespace, names, in_json)
             return
         with requiring("headrace top", "top", "textual", "rich"):
             from headrace.console.top.app import run
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise ConfigurationError("headrace top needs a terminal; headrace top --once needs none")
+            raise ConfigurationError(
+                "headrace top needs a terminal; headrace top --once needs none"
+            )
         run(address, namespace, Address(address).shown, every=every, read_only=read_only)
 
 

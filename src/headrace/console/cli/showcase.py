@@ -31,7 +31,11 @@ def running() -> Generator[str, None, None]:
     """Run a producer and two workers on a private server, and yield its URL."""
     with ExitStack() as stack:
         url = f"embedded:{stack.enter_context(tempfile.TemporaryDirectory(prefix='headrace-web-'))}/server"
-        fair: dict[str, Any] = {"fair": "tenant", "limits": [Limit(3, key="tenant")], "weights": {"ada": 2.0}}
+        fair: dict[str, Any] = {
+            "fair": "tenant",
+            "limits": [Limit(3, key="tenant")],
+            "weights": {"ada": 2.0},
+        }
         emails = Queue("emails", url=url, **fair, **KEPT)
         others = [Queue(name, url=url) for name in ("payments", "reports", "archive", "exports")]
         queues = {queue.name: stack.enter_context(queue) for queue in (emails, *others)}
@@ -87,7 +91,9 @@ def _handle_stage(_job: FlowJob) -> bytes:
 
 def _declare(mailer: Worker, clerk: Worker, queues: Mapping[str, Queue], flow: Flow) -> None:
     for kind in ("welcome", "receipt", "newsletter"):
-        mailer.handler(queues["emails"], kind=kind, retry=Retry(attempts=2, wait=1.0), grace=5, concurrency=4)(_mail)
+        mailer.handler(
+            queues["emails"], kind=kind, retry=Retry(attempts=2, wait=1.0), grace=5, concurrency=4
+        )(_mail)
     clerk.handler("payments", concurrency=4, retry=Retry(attempts=3, wait=2.0), **KEPT)(_pay)
     clerk.handler("reports", concurrency=3, **KEPT)(_report)
     for stage, after in (("order", "pack"), ("pack", "ship"), ("ship", "bill"), ("bill", ())):
@@ -97,30 +103,50 @@ def _declare(mailer: Worker, clerk: Worker, queues: Mapping[str, Queue], flow: F
 
 def _new_mail(number: int) -> NewJob[bytes]:
     tenant = CHANCE.choices(TENANTS, (8, 3, 2, 1, 1))[0]
-    kind = "survey" if number % 400 == 399 else CHANCE.choice(("welcome", "receipt", "receipt", "newsletter"))
+    kind = (
+        "survey"
+        if number % 400 == 399
+        else CHANCE.choice(("welcome", "receipt", "receipt", "newsletter"))
+    )
     payload = json.dumps({"to": f"{tenant}@example.org", "order": number}).encode()
     return NewJob(payload, headers={"tenant": tenant, "kind": kind})
 
 
 def _produce(queues: Mapping[str, Queue], flow: Flow, over: threading.Event) -> None:
     with suppress(redis.RedisError, HeadraceError, OSError):
-        queues["reports"].admin.schedule("nightly", b'{"report": "sales"}', cron="0 3 * * *", timezone="Europe/Berlin")
+        queues["reports"].admin.schedule(
+            "nightly", b'{"report": "sales"}', cron="0 3 * * *", timezone="Europe/Berlin"
+        )
         queues["reports"].admin.schedule("hourly", b'{"report": "orders"}', every=30)
         queues["archive"].admin.pause()
-        queues["exports"].enqueue_many([NewJob(b'{"table": "orders"}', id=f"export-{n}") for n in range(3)])
+        queues["exports"].enqueue_many(
+            [NewJob(b'{"table": "orders"}', id=f"export-{n}") for n in range(3)]
+        )
         for number in itertools.count(1):
             if over.wait(TICK_S):
                 return
             if queues["emails"].counts().waiting < AT_MOST:
-                queues["emails"].enqueue_many([_new_mail(number) for _ in range(CHANCE.randint(0, 3))])
+                queues["emails"].enqueue_many(
+                    [_new_mail(number) for _ in range(CHANCE.randint(0, 3))]
+                )
             if number % 4 == 0 and queues["payments"].counts().waiting < AT_MOST:
                 payload = json.dumps({"cents": CHANCE.randint(100, 90_000)}).encode()
-                queues["payments"].enqueue(payload, id=f"payment-{number}", headers={"kind": "card"})
+                queues["payments"].enqueue(
+                    payload, id=f"payment-{number}", headers={"kind": "card"}
+                )
             if number % 40 == 0 and queues["reports"].counts().waiting < AT_MOST:
-                queues["reports"].enqueue(json.dumps({"month": number % 12 + 1}).encode(), id=f"report-{number}")
+                queues["reports"].enqueue(
+                    json.dumps({"month": number % 12 + 1}).encode(), id=f"report-{number}"
+                )
             if number % 30 == 0:
                 headers = {"kind": "receipt", "tenant": "tony"}
-                queues["emails"].enqueue(b'{"to": "tony@example.org"}', delay=CHANCE.uniform(20, 90), headers=headers)
-                flow.start(b'{"items": 3}', id=f"order-{number}", attributes={"customer": CHANCE.choice(TENANTS)})
+                queues["emails"].enqueue(
+                    b'{"to": "tony@example.org"}', delay=CHANCE.uniform(20, 90), headers=headers
+                )
+                flow.start(
+                    b'{"items": 3}',
+                    id=f"order-{number}",
+                    attributes={"customer": CHANCE.choice(TENANTS)},
+                )
             if number % 100 == 0 and queues["archive"].counts().waiting < AT_MOST:
                 queues["archive"].enqueue(f"archived {number}".encode())

@@ -1,8 +1,8 @@
 """Child processes, which end with their parent. `headrace work` restarts them when they die.
 
-Each has a link to us, a socket: it sends a line when it is ready and another one when it ends in good order, and reads
-the end of file when we end, however. It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we
-decide how to react.
+Each has a link to us, a socket: it sends a line when it is ready and another one when it ends in
+good order, and reads the end of file when we end, however. It has a session of its own, so that
+Ctrl-C in a terminal reaches us only, and we decide how to react.
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ import redis
 import typer
 from attrs import asdict, define, evolve, field
 
-from headrace.console.cli.child import AWAY, EXPLAINED, FINISHED, REFUSED, SIGNALLED, Identity, Options
+from headrace.console.cli.child import (
+    AWAY,
+    EXPLAINED,
+    FINISHED,
+    REFUSED,
+    SIGNALLED,
+    Identity,
+    Options,
+)
 from headrace.console.cli.console import FAILED, WRONG, drop_unwritten, reported, say
 from headrace.errors import ConfigurationError, HeadraceError, requiring
 from headrace.platform import LIMITS, Address, client_of
@@ -76,7 +84,9 @@ class Process:
             self.identity = Identity.unpacked(self.received.partition(b"\n")[0])
 
     @classmethod
-    def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0) -> Process:
+    def start(
+        cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0
+    ) -> Process:
         """Start Python with *arguments* and, after them, the file number of its end of the link."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -164,7 +174,9 @@ class Supervisor:
         The others begin when the first is ready, because all of a target would be refused alike.
         """
         every = range(1, self.processes * len(self.targets) + 1)
-        return [n for n in every if (n - 1) % self.processes == 0 or self._target(n) in self._proven]
+        return [
+            n for n in every if (n - 1) % self.processes == 0 or self._target(n) in self._proven
+        ]
 
     def _unready(self) -> str:
         """Return why this worker is not ready, or ''."""
@@ -185,7 +197,9 @@ class Supervisor:
             port = self.options.metrics_port
             options = evolve(self.options, metrics_port=port + due[1] - 1 if port else port)
             arguments = [self._target(due[1]), str(number), json.dumps(asdict(options))]
-            self._running.append(Process.start(["-m", "headrace.console.cli.child", *arguments], number=due[1]))
+            self._running.append(
+                Process.start(["-m", "headrace.console.cli.child", *arguments], number=due[1])
+            )
 
     def _listen(self, wake: socket.socket, changed: socket.socket | None) -> None:
         """Wait for a signal, for a change, for a process to be ready, or for the time of the next
@@ -236,9 +250,17 @@ class Supervisor:
         orderly = status == 0 and (process.finished or process.signalled)
         if not orderly and status != AWAY and process.identity is not None:
             declare_dead(process.identity)
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        how = (
+            f"was killed by {signal.Signals(-status).name}"
+            if status < 0
+            else f"ended with status {status}"
+        )
         if orderly:
-            how = "has stopped by itself" if process.finished else "has stopped on a signal that was sent to it alone"
+            how = (
+                "has stopped by itself"
+                if process.finished
+                else "has stopped on a signal that was sent to it alone"
+            )
         if process.stale and not self._asked:
             self._due.append((0.0, process.number))
         elif self._asked:
@@ -260,7 +282,9 @@ class Supervisor:
                 self._stop()
         else:
             now = time.monotonic()
-            self._failures = 0 if process.ready and now - process.began >= STABLE_AFTER_S else self._failures + 1
+            self._failures = (
+                0 if process.ready and now - process.began >= STABLE_AFTER_S else self._failures + 1
+            )
             pause = 0.0 if not self._failures else min(RESTART_PAUSE_S, 0.05 * 2**self._failures)
             again = "another is started" + (f" in {pause:.1f} s" if pause >= 1 else "")
             self._say("process_ended", process, f"{how}; {again}")
@@ -288,7 +312,8 @@ class Supervisor:
 
 
 def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[Any]:
-    """Return the *sources* that can be read, or have ended, once there is one or the time is over."""
+    """Return the *sources* that can be read, or have ended, once there is one or the time is
+    over."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
@@ -327,78 +352,113 @@ LogFormat = StrEnum("LogFormat", ["TEXT", "JSON"])
 
 def work(
     targets: Annotated[list[str], typer.Argument(metavar="MODULE:WORKER", show_default=False)],
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1000, help="How many for each.")] = 1,
-    url: Annotated[str | None, typer.Option(help="For a worker that names no server: sets HEADRACE_URL.")] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", "-p", min=1, max=1000, help="How many for each.")
+    ] = 1,
+    url: Annotated[
+        str | None, typer.Option(help="For a worker that names no server: sets HEADRACE_URL.")
+    ] = None,
     max_outage: Annotated[
         float | None,
-        typer.Option(min=0.001, show_default=False, help="Seconds to wait for a server that went away; else for ever."),
+        typer.Option(
+            min=0.001,
+            show_default=False,
+            help="Seconds to wait for a server that went away; else for ever.",
+        ),
     ] = None,
     burst: Annotated[
-        bool, typer.Option("--burst", help="End when only dead letters are left; delayed jobs are waited for.")
+        bool,
+        typer.Option(
+            "--burst", help="End when only dead letters are left; delayed jobs are waited for."
+        ),
     ] = False,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Finish jobs and start again when a module here changes.")
+        bool,
+        typer.Option("--reload", help="Finish jobs and start again when a module here changes."),
     ] = False,
     health_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, show_default=False, help="Serve /live and /ready there: 200, or 503 and why."),
+        typer.Option(
+            min=0,
+            max=65535,
+            show_default=False,
+            help="Serve /live and /ready there: 200, or 503 and why.",
+        ),
     ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, show_default=False, help="Serve /metrics there, each process one port on (extra metrics)."
+            min=0,
+            max=65535,
+            show_default=False,
+            help="Serve /metrics there, each process one port on (extra metrics).",
         ),
     ] = None,
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
-            case_sensitive=False, show_default=False, help="The least level that is logged: info, if not given."
+            case_sensitive=False,
+            show_default=False,
+            help="The least level that is logged: info, if not given.",
         ),
     ] = None,
     log_format: Annotated[
         LogFormat | None,
-        typer.Option(case_sensitive=False, show_default=False, help="text, if not given; json: an object a line."),
+        typer.Option(
+            case_sensitive=False,
+            show_default=False,
+            help="text, if not given; json: an object a line.",
+        ),
     ] = None,
 ) -> None:
     """Run workers in processes. One that dies is started again.
 
-    MODULE is imported from the working directory or Python's path. WORKER is a headrace.Worker or AsyncWorker in it, or
-    a Tasks or AsyncTasks, for which a worker is made. If DJANGO_SETTINGS_MODULE is set, Django is set up first.
+    MODULE is imported from the working directory or Python's path. WORKER is a headrace.Worker or
+    AsyncWorker in it, or a Tasks or AsyncTasks, for which a worker is made. If
+    DJANGO_SETTINGS_MODULE is set, Django is set up first.
 
-    A process that dies is started again at once, or after a pause of up to 30 seconds if deaths follow each other. Any
-    end that was not asked for is a death, also with status 0 (a handler that calls exit), and after a signal to one
-    process alone, which first finishes its jobs. A process whose program calls worker.stop() is not started again.
+    A process that dies is started again at once, or after a pause of up to 30 seconds if deaths
+    follow each other. Any end that was not asked for is a death, also with status 0 (a handler that
+    calls exit), and after a signal to one process alone, which first finishes its jobs. A process
+    whose program calls worker.stop() is not started again.
 
-    The queues are told of a death at once, so the jobs are at the front before a heartbeat is missed. Queues of a
-    worker with client= find out by its heartbeat. A worker with a name gets a number in each of several processes
-    (mail-1, mail-2), which stays the same after a death.
+    The queues are told of a death at once, so the jobs are at the front before a heartbeat is
+    missed. Queues of a worker with client= find out by its heartbeat. A worker with a name gets a
+    number in each of several processes (mail-1, mail-2), which stays the same after a death.
 
-    On SIGTERM, SIGINT (Ctrl-C) or SIGHUP jobs under way are finished, on a second signal they are given back, on a
-    third the processes are killed. If this process is killed, its workers finish their jobs and end. If the first
-    process of a worker cannot start, the command says why and ends.
+    On SIGTERM, SIGINT (Ctrl-C) or SIGHUP jobs under way are finished, on a second signal they are
+    given back, on a third the processes are killed. If this process is killed, its workers finish
+    their jobs and end. If the first process of a worker cannot start, the command says why and
+    ends.
 
-    --reload is for development (extra reload). A module that does not load waits for the next change.
+    --reload is for development (extra reload). A module that does not load waits for the next
+    change.
 
-    The log lines of all loggers go to standard error. If that takes no more (a closed pipe, a full disk), lines are
-    dropped and the work goes on. An application that sets up logging when it is imported is left alone. A line in JSON
-    has time, level, logger, event, message, process, the fields of the event, and error and traceback for exceptions.
-    So have the command's own lines (process_ready, process_ended, reload, stopping).
+    The log lines of all loggers go to standard error. If that takes no more (a closed pipe, a full
+    disk), lines are dropped and the work goes on. An application that sets up logging when it is
+    imported is left alone. A line in JSON has time, level, logger, event, message, process, the
+    fields of the event, and error and traceback for exceptions. So have the command's own lines
+    (process_ready, process_ended, reload, stopping).
 
-    --health-port listens on all interfaces. It is live while it runs. It is ready when all processes work and the
-    server answers, until it is told to stop. With --metrics-port an application that sets up OpenTelemetry's metrics
-    itself is refused. Port 0 is any free port, which is printed.
+    --health-port listens on all interfaces. It is live while it runs. It is ready when all
+    processes work and the server answers, until it is told to stop. With --metrics-port an
+    application that sets up OpenTelemetry's metrics itself is refused. Port 0 is any free port,
+    which is printed.
     """
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
         options = Options(max_outage, burst, metrics_port, log_level, log_format)
-        status = Supervisor(list(dict.fromkeys(targets)), processes, options, reload, health_port).run()
+        status = Supervisor(
+            list(dict.fromkeys(targets)), processes, options, reload, health_port
+        ).run()
         drop_unwritten()
         raise typer.Exit(status)
 
 
 def declare_dead(identity: Identity) -> None:
-    """Give the jobs of a process that has ended back to its queues. Nothing is said if the server does not answer."""
+    """Give the jobs of a process that has ended back to its queues. Nothing is said if the server
+    does not answer."""
     late = threading.Event()
 
     def declare() -> None:
@@ -417,7 +477,8 @@ def declare_dead(identity: Identity) -> None:
 
 @contextmanager
 def changes() -> Generator[socket.socket, None, None]:
-    """Yield a socket that delivers the names of modules below the working directory that have changed, a line each."""
+    """Yield a socket that delivers the names of modules below the working directory that have
+    changed, a line each."""
     with requiring("--reload", "reload"):
         from watchfiles import PythonFilter, watch
     ours, theirs = socket.socketpair()
@@ -425,7 +486,9 @@ def changes() -> Generator[socket.socket, None, None]:
 
     def follow() -> None:
         here = Path.cwd()
-        for batch in watch(here, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+        for batch in watch(
+            here, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False
+        ):
             names = sorted(os.path.relpath(path, here) for _, path in batch)
             theirs.send(os.fsencode("".join(f"{name}\n" for name in names[:3])))
 
@@ -440,7 +503,7 @@ def changes() -> Generator[socket.socket, None, None]:
         theirs.close()
 
 
-# -- health ---------------------------------------------------------------------------------------------
+# -- health ----------------------------------------------------------------------------------------
 
 
 class Health:
@@ -508,14 +571,19 @@ class Health:
                 break
         path = path.partition("?")[0]
         if method != "GET":
-            return _response(HTTPStatus.METHOD_NOT_ALLOWED if method else HTTPStatus.BAD_REQUEST, "give GET")
+            return _response(
+                HTTPStatus.METHOD_NOT_ALLOWED if method else HTTPStatus.BAD_REQUEST, "give GET"
+            )
         if path not in ("/live", "/ready"):
             return _response(HTTPStatus.NOT_FOUND, "give /live or /ready")
         reason = await self._unready() if path == "/ready" else ""
-        return _response(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, reason or "ok")
+        return _response(
+            HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, reason or "ok"
+        )
 
     async def _unready(self) -> str:
-        """Return why the worker is not ready, or ''. Requests that come meanwhile share the answer."""
+        """Return why the worker is not ready, or ''. Requests that come meanwhile share the
+        answer."""
         if self._asking is None or self._asking.done():
             self._asking = self._loop.run_in_executor(self._asker, self._reason)
         return await asyncio.shield(self._asking)
@@ -523,19 +591,24 @@ class Health:
 
 def _response(status: HTTPStatus, text: str) -> bytes:
     body = f"{text}\n".encode()
-    fields = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": len(body), "Connection": "close"} | (
-        {"Allow": "GET"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
-    )
+    fields = {
+        "Content-Type": "text/plain; charset=utf-8",
+        "Content-Length": len(body),
+        "Connection": "close",
+    } | ({"Allow": "GET"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {})
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 {status.value} {status.phrase}\r\n{head}\r\n".encode() + body
 
 
 def away(url: str | None) -> str:
-    """Return why the server does not answer, or ''. Embedded servers are not checked, as the workers watch them."""
+    """Return why the server does not answer, or ''. Embedded servers are not checked, as the
+    workers watch them."""
     if url is None or url.startswith("embedded:"):
         return ""
     try:
-        with client_of(url, socket_timeout=PING_WITHIN_S, socket_connect_timeout=PING_WITHIN_S) as client:
+        with client_of(
+            url, socket_timeout=PING_WITHIN_S, socket_connect_timeout=PING_WITHIN_S
+        ) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
         return f"{Address(url).shown}: {error}"

@@ -40,7 +40,10 @@ WORKER_KEYS = """\
 u       quiet: it leases no more jobs of this queue; or resume
 S       stop its program, once its jobs have ended
 F       fail the worker: declare it dead in this queue"""
-JOB_BINDINGS: Sequence[BindingType] = (("C", "act('cancel')", "Cancel"), ("E", "act('expire')", "End its lease"))
+JOB_BINDINGS: Sequence[BindingType] = (
+    ("C", "act('cancel')", "Cancel"),
+    ("E", "act('expire')", "End its lease"),
+)
 JOB_KEYS = """\
 C  E    cancel the job, end its lease: it goes to the front"""
 
@@ -70,7 +73,8 @@ def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
 
 
 def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | None:
-    """Return the request of an action for one job, or `None` if the job is not in the state for it."""
+    """Return the request of an action for one job, or `None` if the job is not in the state for
+    it."""
     name = one_line(id)
     dead = state == "dead"
     match action:

@@ -122,10 +122,13 @@ class Top(App[None]):
         self.run_worker(self._act(pending, pane), group="actions")
 
     async def _act(self, pending: PendingAction, pane: Pane) -> None:
-        form = Form({"confirm": pending.queue, **pending.fields})  # the user has answered the question
+        # the user has answered the question
+        form = Form({"confirm": pending.queue, **pending.fields})
         bad = False
         try:
-            _, text, _ = await act(self.inspector, self._server, self._namespace, pending.action, pending.queue, form)
+            _, text, _ = await act(
+                self.inspector, self._server, self._namespace, pending.action, pending.queue, form
+            )
         except FAILURES as error:
             text = complaint(error)
             bad = True
@@ -133,7 +136,7 @@ class Top(App[None]):
             pane.report(text, bad=bad)
         self.again()
 
-    # -- keys ------------------------------------------------------------------------------------------
+    # -- keys --------------------------------------------------------------------------------------
 
     def back(self) -> None:
         """Go back to the pane before. The first one stays."""
@@ -194,7 +197,9 @@ def run(address: str, namespace: str, where: str, *, every: float, read_only: bo
 
     async def show() -> None:
         async with AsyncInspector(url=address, namespace=namespace, fresh=every / 2) as inspector:
-            top = Top(inspector, {"url": address}, namespace, where, every=every, read_only=read_only)
+            top = Top(
+                inspector, {"url": address}, namespace, where, every=every, read_only=read_only
+            )
             await top.run_async()
 
     asyncio.run(show())

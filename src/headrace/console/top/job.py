@@ -34,7 +34,10 @@ CELLS: Mapping[str, tuple[Column, Cell]] = {
     "due": (Column("due", 10, right=True), lambda job, now: from_now(job.due, now)),
     "at": (Column("ended", 10, right=True), lambda job, now: from_now(job.since, now)),
     "took": (Column("took", 6, right=True), lambda job, _: took(job.duration)),
-    "worker": (Column("worker", flexible=2, middle=True), lambda job, _: one_line(job.holder or "")),
+    "worker": (
+        Column("worker", flexible=2, middle=True),
+        lambda job, _: one_line(job.holder or ""),
+    ),
     "reason": (Column("reason", flexible=4), lambda job, _: one_line(cause_first(job.told or ""))),
     "payload": (Column("payload", flexible=3), lambda job, _: job.payload.line),
 }
@@ -86,12 +89,19 @@ R  X    redrive the dead letter, remove it for good"""
         page = await self.top.inspector.queue(self.queue)
         next_up = page.queue.counts.waiting + page.queue.counts.parked
         self.fill(
-            page.now, _lines(job, page.now, next_up) if job else ["Nothing is known of it: it has ended, or never was."]
+            page.now,
+            _lines(job, page.now, next_up)
+            if job
+            else ["Nothing is known of it: it has ended, or never was."],
         )
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - there is no table
         """Return the request of an action for the job."""
-        return None if self._job is None else job_action(action, self.queue, self._job.id, self._job.state)
+        return (
+            None
+            if self._job is None
+            else job_action(action, self.queue, self._job.id, self._job.state)
+        )
 
 
 def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
@@ -108,7 +118,9 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
         "until": "" if job.until is None else f"{clock(job.until)} ({from_now(job.until, now)})",
         "waited": took(job.wait),
         "runs for" if job.state == "leased" else "took": took(job.duration),
-        "progress": "" if job.progress is None else f"{job.progress.fraction:.0%} {job.progress.text}",
+        "progress": ""
+        if job.progress is None
+        else f"{job.progress.fraction:.0%} {job.progress.text}",
     }
     lines: list[str | Text] = [
         Text(f"{name:<10} ", style="bold") + Text(value) for name, value in fields.items() if value
@@ -124,7 +136,10 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
         lines += ["", Text("steps", style="bold"), *(_step_line(step, now) for step in job.steps)]
     if job.overcome and job.reason:
         lines += ["", Text("failed before", style="bold"), one_line(job.reason)]
-    for title, text in (("reason", job.told), ("traceback", None if job.overcome else job.traceback)):
+    for title, text in (
+        ("reason", job.told),
+        ("traceback", None if job.overcome else job.traceback),
+    ):
         lines += ["", Text(title, style="bold"), text] if text else []
     for title, payload in (
         ("result", job.result),
@@ -150,7 +165,9 @@ def _position(job: JobView, next_up: int) -> str:
 def _attempt_line(one: Attempt) -> str:
     ran = "" if one.took is None else f"took {took(one.took)}"
     how = "suspended" if one.suspended else one_line(one.reason or one.error or "") or "completed"
-    return "  " + " · ".join(filter(None, (str(one.number), clock(one.began), ran, one_line(one.worker or ""), how)))
+    return "  " + " · ".join(
+        filter(None, (str(one.number), clock(one.began), ran, one_line(one.worker or ""), how))
+    )
 
 
 def _step_line(step: Step, now: float) -> str:

@@ -99,7 +99,9 @@ class AllGroupsPane(GroupTable):
     async def read(self) -> None:
         """Read the groups."""
         view = await self.top.inspector.overview()
-        page = await self.top.inspector.deaths([queue.name for queue in view.queues if queue.counts.dead])
+        page = await self.top.inspector.deaths(
+            [queue.name for queue in view.queues if queue.counts.dead]
+        )
         self.show(page, page.now or view.now)
 
 

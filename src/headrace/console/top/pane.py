@@ -76,13 +76,16 @@ def widths(columns: Sequence[Column], room: int) -> list[int]:
     left = room - sum(column.width + 1 for column in columns)
     parts = sum(column.flexible for column in columns)
     return [
-        column.width if not column.flexible else max(LEAST_FLEXIBLE, column.width + left * column.flexible // parts)
+        column.width
+        if not column.flexible
+        else max(LEAST_FLEXIBLE, column.width + left * column.flexible // parts)
         for column in columns
     ]
 
 
 def cell(text: str, width: int, *, right: bool = False, cut: bool = False, style: str = "") -> Text:
-    """Make a cell of exactly *width*. A text that is too long is cut at its end, or in its middle (*cut*)."""
+    """Make a cell of exactly *width*. A text that is too long is cut at its end, or in its middle
+    (*cut*)."""
     text = visible(text)
     if cut and width > LEAST_FLEXIBLE + 3:
         text = middle(text, width)
@@ -156,7 +159,8 @@ class Pane(Screen[None]):
         self.filter, self.failing, self.laid_out = "", False, False
         self._now = ""  # of the values on the screen
         self._rows: list[Row] = []
-        self._sorted: tuple[int, bool] | None = None  # the column, and whether its first value is the largest
+        # the column, and whether its first value is the largest
+        self._sorted: tuple[int, bool] | None = None
         self._drawn: list[Row] | None = None
         self._shape: tuple[Sequence[Column], int] | None = None
 
@@ -186,7 +190,7 @@ class Pane(Screen[None]):
     def chosen(self, key: Key) -> None:
         """Open the object of a row."""
 
-    # -- showing ---------------------------------------------------------------------------------------
+    # -- showing -----------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         """Lay out the pane, from top to bottom."""
@@ -243,10 +247,14 @@ class Pane(Screen[None]):
             column, falls = self._sorted
             notes.append(f"sort: {self.columns[column].title} {'▼' if falls else '▲'}")
         at = self._now or self.top.where
-        right = "  ".join((*notes, f"not up to date since {at}" if self.failing and self._now else at))
+        right = "  ".join(
+            (*notes, f"not up to date since {at}" if self.failing and self._now else at)
+        )
         room = max(0, self.top.size.width - 1 - len(right))
         style = "bold red" if self.failing else ""
-        self.query_one("#title", Static).update(cell(left, room, style="bold") + Text(" " + right, style, no_wrap=True))
+        self.query_one("#title", Static).update(
+            cell(left, room, style="bold") + Text(" " + right, style, no_wrap=True)
+        )
 
     def _draw(self) -> None:
         columns = self.columns
@@ -267,7 +275,9 @@ class Pane(Screen[None]):
             styles = dict(row.styles)
             cells = [
                 cell(text, size, right=column.right, cut=column.middle, style=styles.get(i, ""))
-                for i, (column, text, size) in enumerate(zip(columns, row.texts, sizes, strict=True))
+                for i, (column, text, size) in enumerate(
+                    zip(columns, row.texts, sizes, strict=True)
+                )
             ]
             table.add_row(*cells)
         self._drawn = rows
@@ -277,10 +287,18 @@ class Pane(Screen[None]):
 
     def _chosen_rows(self) -> list[Row]:
         sought = self.sought.casefold()
-        rows = [row for row in self._rows if not sought or any(sought in text.casefold() for text in row.texts)]
+        rows = [
+            row
+            for row in self._rows
+            if not sought or any(sought in text.casefold() for text in row.texts)
+        ]
         if self._sorted is not None:
             column, falls = self._sorted
-            known = sorted((row for row in rows if row.values), key=lambda row: row.values[column], reverse=falls)
+            known = sorted(
+                (row for row in rows if row.values),
+                key=lambda row: row.values[column],
+                reverse=falls,
+            )
             rows = known + [row for row in rows if not row.values]
         return rows[:ROWS_AT_MOST]
 
@@ -293,9 +311,11 @@ class Pane(Screen[None]):
 
     def report(self, text: str, *, bad: bool = False) -> None:
         """Write a result, or an error."""
-        self.query_one("#said", Static).update(Text(text, style="bold red" if bad else "bold", no_wrap=True))
+        self.query_one("#said", Static).update(
+            Text(text, style="bold red" if bad else "bold", no_wrap=True)
+        )
 
-    # -- keys ------------------------------------------------------------------------------------------
+    # -- keys --------------------------------------------------------------------------------------
 
     def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
         """Open the row under the cursor."""
@@ -358,7 +378,9 @@ class Pane(Screen[None]):
             asked = f"{pending.question}\nType {pending.queue} to confirm:"
             self.ask(asked, lambda text: self._answered(pending, text == pending.queue))
         elif pending.question:
-            self.top.push_screen(Question(pending.question), lambda yes: self._answered(pending, yes))
+            self.top.push_screen(
+                Question(pending.question), lambda yes: self._answered(pending, yes)
+            )
         else:
             self._answered(pending, True)
 

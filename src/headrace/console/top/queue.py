@@ -11,7 +11,18 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import BindingType
 
-from headrace.console.texts import Refused, chart, complaint, from_now, jobs, moment, percent, rate, short, took
+from headrace.console.texts import (
+    Refused,
+    chart,
+    complaint,
+    from_now,
+    jobs,
+    moment,
+    percent,
+    rate,
+    short,
+    took,
+)
 from headrace.console.top.acts import (
     JOB_BINDINGS,
     JOB_KEYS,
@@ -40,12 +51,17 @@ def choice_of(text: str, now: float) -> tuple[dict[str, Any], str]:
         words = shlex.split(text)
     except ValueError:
         raise Refused(f"{text!r:.60} has a quotation mark that does not end.") from None
-    pairs = {name: value for name, equals, value in (word.partition("=") for word in words) if equals}
+    pairs = {
+        name: value for name, equals, value in (word.partition("=") for word in words) if equals
+    }
     for name in pairs:
         if name not in CHOICES:
-            raise Refused(f"{name!r:.40} can't be chosen by: give {', '.join(CHOICES)}, or a text without =.")
+            raise Refused(
+                f"{name!r:.40} can't be chosen by: give {', '.join(CHOICES)}, or a text without =."
+            )
     chosen: dict[str, Any] = {
-        name: moment(name, value, now) if name in CHOICES[-2:] else value for name, value in pairs.items()
+        name: moment(name, value, now) if name in CHOICES[-2:] else value
+        for name, value in pairs.items()
     }
     check_choice(WORDS.states[0], **chosen)
     return chosen, " ".join(word for word in words if "=" not in word)
@@ -109,18 +125,29 @@ g  k    dead letters by reason; kinds of the jobs that ended
         chosen, _ = choice_of(self.filter, page.now)
         if self.state in WORDS.dated:
             chosen["order"] = self._order
-        found = await self.top.inspector.jobs(self.queue, self.state, self._cursor, PER_PAGE, **chosen)
+        found = await self.top.inspector.jobs(
+            self.queue, self.state, self._cursor, PER_PAGE, **chosen
+        )
         if asked != (self.state, self._cursor, self.filter, self._order):
             return  # a key was pressed meanwhile
         has_trends = page.declared.get("trends") == "yes"
-        points = (await self.top.inspector.trends(self.queue, "minute", 120)).points if has_trends else ()
+        points = (
+            (await self.top.inspector.trends(self.queue, "minute", 120)).points
+            if has_trends
+            else ()
+        )
         self._view = page.queue
         self._next = found.cursor
         self._now_s = page.now
         self._tabs = TABS if "history" in page.declared or self.state == "ended" else WORDS.states
         self._shown = self.state
         rows = [job_row(job, page.now, self.state) for job in found.jobs]
-        head = [*self._head(page.queue), *_shares(page.shares), *self._two_hours(points), self._tab_line(found, chosen)]
+        head = [
+            *self._head(page.queue),
+            *_shares(page.shares),
+            *self._two_hours(points),
+            self._tab_line(found, chosen),
+        ]
         self.fill(page.now, head, rows)
 
     def _head(self, queue: QueueView) -> Iterator[str | Text]:
@@ -143,24 +170,40 @@ g  k    dead letters by reason; kinds of the jobs that ended
         if not queue.balanced:
             yield Text(f"✗ {queue.law}", style="bold red")
         if queue.shards:
-            waiting = (f"{shard.number}: {short(shard.counts.waiting + shard.counts.parked)}" for shard in queue.shards)
-            yield Text(f"{len(queue.shards)} shards, waiting in each  {'  '.join(waiting)}", no_wrap=True)
+            waiting = (
+                f"{shard.number}: {short(shard.counts.waiting + shard.counts.parked)}"
+                for shard in queue.shards
+            )
+            yield Text(
+                f"{len(queue.shards)} shards, waiting in each  {'  '.join(waiting)}", no_wrap=True
+            )
         yield f"in   {rate(queue.rates.get('enqueued')):>7}/s {chart([enqueued for enqueued, _ in queue.trail], wide)}"
         yield f"done {rate(queue.rates.get('completed')):>7}/s {chart([done for _, done in queue.trail], wide)}"
 
     def _tab_line(self, found: JobsPage, chosen: Mapping[str, Any]) -> str:
         words = {name: "completed" if name == "ended" else name for name in self._tabs}
-        tabs = "  ".join(f"[{word}]" if name == self.state else word for name, word in words.items())
+        tabs = "  ".join(
+            f"[{word}]" if name == self.state else word for name, word in words.items()
+        )
         notes = [
-            f"{len(found.jobs)} of {found.looked:,} looked at" if chosen.keys() - {"order"} else f"{len(found.jobs)}"
+            f"{len(found.jobs)} of {found.looked:,} looked at"
+            if chosen.keys() - {"order"}
+            else f"{len(found.jobs)}"
         ]
         notes += [f"{self._order} first"] if self.state in WORDS.dated else []
         return f"{tabs}  ({', '.join([*notes, *(['n for more'] if found.cursor else [])])})"
 
     def _two_hours(self, points: Sequence[TrendPoint]) -> list[str]:
         wide = max(10, self.top.size.width - 24)
-        lines = {"waiting": [float(one.waiting) for one in points], "dead": [float(one.dead) for one in points]}
-        return [f"2 h {name:<7} {short(int(line[-1])):>6} {chart(line, wide)}" for name, line in lines.items() if line]
+        lines = {
+            "waiting": [float(one.waiting) for one in points],
+            "dead": [float(one.dead) for one in points],
+        }
+        return [
+            f"2 h {name:<7} {short(int(line[-1])):>6} {chart(line, wide)}"
+            for name, line in lines.items()
+            if line
+        ]
 
     def chosen(self, key: Key) -> None:
         """Open the job."""
@@ -245,14 +288,25 @@ class KindsPane(Pane):
         for one in page.kinds:
             times = *(one.run or (None, None)), *(one.wait or (None, None))
             texts = (one.kind or "", short(one.number), percent(one.failing), *map(took, times))
-            values = (one.kind or "", one.number, one.failing, *(-1.0 if time is None else time for time in times))
-            rows.append(Row((one.kind or "",), texts, ((2, "bold red"),) if one.dead else (), values))
+            values = (
+                one.kind or "",
+                one.number,
+                one.failing,
+                *(-1.0 if time is None else time for time in times),
+            )
+            rows.append(
+                Row((one.kind or "",), texts, ((2, "bold red"),) if one.dead else (), values)
+            )
         since = f", the first {from_now(page.since, page.now)}" if page.since is not None else ""
-        self.fill(page.now, [f"the last {jobs(page.seen)} that were completed or died{since}"], rows)
+        self.fill(
+            page.now, [f"the last {jobs(page.seen)} that were completed or died{since}"], rows
+        )
 
 
 def _shares(shares: Sequence[Share]) -> Iterator[Text]:
     for one in shares[:SHARES_SHOWN]:
         dwell = "–" if one.p95 is None else took(one.p95)
-        numbers = f"{short(one.running):>6} running {short(one.waiting):>6} waiting  p95 {dwell:<7} "
+        numbers = (
+            f"{short(one.running):>6} running {short(one.waiting):>6} waiting  p95 {dwell:<7} "
+        )
         yield Text(numbers + one_line(one.name), no_wrap=True)

@@ -21,7 +21,9 @@ CHART_CELLS = 8  # of the chart in a row
 
 def needs(number: int, more: str = "") -> str:
     """Write how many facts need attention."""
-    return " ".join(filter(None, (str(number), more, f"need{'s' if number == 1 else ''} attention")))
+    return " ".join(
+        filter(None, (str(number), more, f"need{'s' if number == 1 else ''} attention"))
+    )
 
 
 def attention_style(one: Attention) -> str:
@@ -73,7 +75,12 @@ class QueuesPane(QueueTable):
         if self.top.size.height < 16:
             return
         sums = view.totals
-        states = {"waiting": sums.waiting, "running": sums.running, "later": sums.later, "dead": sums.dead}
+        states = {
+            "waiting": sums.waiting,
+            "running": sums.running,
+            "later": sums.later,
+            "dead": sums.dead,
+        }
         numbers = "  ".join(f"{short(number)} {name}" for name, number in states.items())
         yield f"{numbers} · in {rate(sums.enqueued_rate)}/s · done {rate(sums.completed_rate)}/s"
 
@@ -83,10 +90,16 @@ class QueuesPane(QueueTable):
         shown = facts if len(facts) <= room else facts[: room - 1]
         for one in shown:
             name = f"{one.queue}: " if one.queue else ""
-            yield Text(f"{'✗' if one.bad else '!'} {name}{one.text}", attention_style(one), no_wrap=True)
+            yield Text(
+                f"{'✗' if one.bad else '!'} {name}{one.text}", attention_style(one), no_wrap=True
+            )
         if len(shown) < len(facts):
             more = needs(len(facts) - len(shown), "more" if shown else "")
-            yield Text(f"{'✗' if any(one.bad for one in facts) else '!'} {more}: 4 shows all", "bold", no_wrap=True)
+            yield Text(
+                f"{'✗' if any(one.bad for one in facts) else '!'} {more}: 4 shows all",
+                "bold",
+                no_wrap=True,
+            )
 
     def _row(self, queue: QueueView) -> Row:
         counts = queue.counts

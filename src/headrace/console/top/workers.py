@@ -11,7 +11,14 @@ from textual.binding import BindingType
 
 from headrace.console.programs import Program, programs, versions_of
 from headrace.console.texts import Refused, clock, from_now, in_words, jobs, memory, short
-from headrace.console.top.acts import JOB_BINDINGS, JOB_KEYS, WORKER_BINDINGS, WORKER_KEYS, job_action, worker_action
+from headrace.console.top.acts import (
+    JOB_BINDINGS,
+    JOB_KEYS,
+    WORKER_BINDINGS,
+    WORKER_KEYS,
+    job_action,
+    worker_action,
+)
 from headrace.console.top.job import JOB_COLUMNS, JobPane, job_row, since
 from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
 from headrace.inspect import WorkerFacts, WorkerState
@@ -23,7 +30,9 @@ STYLES = {"DEAD": "bold red", **dict.fromkeys(("quiet", "stops", "mixed"), "bold
 
 def state_of(worker: WorkerState) -> str:
     """Return the state of a worker in a word."""
-    return {"quiet": "quiet", "stop": "stops"}.get(worker.asked, "alive") if worker.alive else "DEAD"
+    return (
+        {"quiet": "quiet", "stop": "stops"}.get(worker.asked, "alive") if worker.alive else "DEAD"
+    )
 
 
 def facts_text(facts: WorkerFacts) -> str:
@@ -70,7 +79,11 @@ class WorkersPane(Pane):
         found = programs(view.workers)
         self._programs = {key_of(one): one for one in found}
         versions = versions_of(found)
-        several = f" · ! of several versions: {', '.join(map(one_line, versions))}" if len(versions) > 1 else ""
+        several = (
+            f" · ! of several versions: {', '.join(map(one_line, versions))}"
+            if len(versions) > 1
+            else ""
+        )
         head = f"{sum(one.alive for one in found)} of {len(found)} workers alive{several}"
         self.fill(view.now, [head], [self._row(one, view.now) for one in found])
 
@@ -84,20 +97,39 @@ class WorkersPane(Pane):
         queues = ", ".join(one.queues)
         runs = running(one.running, one.slots)
         its = machine, used, one_line(facts.version), since(one.since or None, now)
-        values = (one.name, queues, state, one.running, machine, facts.memory, facts.version, -one.since)
-        return Row(key_of(one), (one_line(one.name), queues, state, runs, *its), styles_of(2, state), values)
+        values = (
+            one.name,
+            queues,
+            state,
+            one.running,
+            machine,
+            facts.memory,
+            facts.version,
+            -one.since,
+        )
+        return Row(
+            key_of(one),
+            (one_line(one.name), queues, state, runs, *its),
+            styles_of(2, state),
+            values,
+        )
 
     def chosen(self, key: Key) -> None:
         """Open the program, or its only registration."""
-        self.top.push_screen(WorkerPane(*key) if len(self._programs[key].members) == 1 else ProgramPane(key))
+        self.top.push_screen(
+            WorkerPane(*key) if len(self._programs[key].members) == 1 else ProgramPane(key)
+        )
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of an action for the program. Raises `Refused` if it must be of one of its queues."""
+        """Return the request of an action for the program. Raises `Refused` if it must be of one of
+        its queues."""
         one = self._programs.get(key) if key else None
         if one is None:
             return None
         if len(one.members) > 1 and action != "stop_worker":
-            raise Refused(f"It is registered {len(one.members)} times: open it by Enter, and choose where.")
+            raise Refused(
+                f"It is registered {len(one.members)} times: open it by Enter, and choose where."
+            )
         return worker_action(action, one.states[0])
 
 
@@ -129,7 +161,11 @@ class ProgramPane(Pane):
         """Read the overview."""
         view = await self.top.inspector.overview()
         known = {self._member, *self._workers}  # it may have registered again, under another name
-        found = [one for one in programs(view.workers) if known & {(of.queue, of.name) for of in one.members}]
+        found = [
+            one
+            for one in programs(view.workers)
+            if known & {(of.queue, of.name) for of in one.members}
+        ]
         if not found:
             self.fill(view.now, ["It is not registered any more."])
             return
@@ -137,9 +173,15 @@ class ProgramPane(Pane):
         self._workers = {(member.queue, member.name): member for member in one.members}
         self.heading = f"worker {one_line(one.name)}"
         states = ", ".join(map(state_of, one.states))
-        head = [f"{states} since {clock(one.since or None)} · {running(one.running, one.slots)} running"]
+        head = [
+            f"{states} since {clock(one.since or None)} · {running(one.running, one.slots)} running"
+        ]
         head += [facts_text(one.facts)] if one.facts is not None else []
-        self.fill(view.now, head, [self._row(key, member, view.now) for key, member in self._workers.items()])
+        self.fill(
+            view.now,
+            head,
+            [self._row(key, member, view.now) for key, member in self._workers.items()],
+        )
 
     @staticmethod
     def _row(key: Key, worker: WorkerState, now: float) -> Row:
@@ -190,7 +232,9 @@ class WorkerPane(Pane):
             head.append(facts_text(worker.facts))
         if worker.alive and worker.differs is not None:
             its = in_words(one_line(worker.differs.structure))
-            head.append(f"! declares the terms {its}, and the queue has others, since {clock(worker.differs.since)}")
+            head.append(
+                f"! declares the terms {its}, and the queue has others, since {clock(worker.differs.since)}"
+            )
         self.fill(now, head, [job_row(job, now, "worker") for job in view.jobs])
 
     def chosen(self, key: Key) -> None:

@@ -25,7 +25,15 @@ from headrace import Job
 from headrace.codecs import Codec
 from headrace.console.actions import CALLS, Form, act
 from headrace.console.texts import FAILURES, Refused, complaint
-from headrace.console.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
+from headrace.console.web.access import (
+    Access,
+    Rights,
+    TokenAuth,
+    introduce,
+    is_same_origin,
+    rights_of,
+    visitor_of,
+)
 from headrace.console.web.pages import PAGES
 from headrace.console.web.pages.queue import FILTERS
 from headrace.console.web.render import STATIC, render, static_files, to
@@ -52,7 +60,8 @@ READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
 PAGE_WITHIN_S = 5.0  # seconds that a page may take, after the pages of other viewers
 RETRY_S = 5  # seconds until an unreadable page reloads itself, without JavaScript
 OUTCOMES = 500  # outcomes of actions that are kept until they are shown
-TICKED = "ticked"  # the address for rows: programs that know no ticks must not take a form without an id for all jobs
+# the address for rows: programs that know no ticks must not take a form without an id for all jobs
+TICKED = "ticked"
 SCHEME = "headrace_scheme"  # the cookie that keeps the choice of light or dark
 FORM_BYTES = 2 << 20  # of a form at most
 FORM = "application/x-www-form-urlencoded"
@@ -83,7 +92,11 @@ class Pages:
         auth: TokenAuth | None = None,
     ) -> None:
         self._server, self._namespace, self._access, self._auth = server, namespace, access, auth
-        self._options: dict[str, Any] = {"redact": redact, "codecs": codecs, "timeout": READ_WITHIN_S}
+        self._options: dict[str, Any] = {
+            "redact": redact,
+            "codecs": codecs,
+            "timeout": READ_WITHIN_S,
+        }
         self._trace_url = trace_url
         self._inspector: AsyncInspector | None = self._new_inspector()  # refuses bad arguments now
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,7 +123,9 @@ class Pages:
                 answer = await self._answer(Request(scope, receive))
             except ClientDisconnect:
                 return
-            answer.headers.update({name: value for name, value in HEADERS.items() if name not in answer.headers})
+            answer.headers.update(
+                {name: value for name, value in HEADERS.items() if name not in answer.headers}
+            )
             await answer(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
@@ -143,7 +158,8 @@ class Pages:
         rights = await rights_of(self._access, request)
         if not rights.any:
             return self._closed()
-        raw = request.scope.get("raw_path") or str(request.scope["path"]).encode()  # Litestar adds a slash to `path`
+        # Litestar adds a slash to `path`
+        raw = request.scope.get("raw_path") or str(request.scope["path"]).encode()
         asked = raw.partition(b"?")[0]
         if reading and not name and not asked.endswith(b"/"):  # links are relative to the folder
             return RedirectResponse(f"{asked.rpartition(b'/')[2].decode('ascii', 'replace')}/", 307)
@@ -151,7 +167,9 @@ class Pages:
             return await self._shown(name, request, rights)
         except FAILURES as error:
             status = _status(error)
-            return self._error(request, status, complaint(error), rights, retry=reading and status == 503)
+            return self._error(
+                request, status, complaint(error), rights, retry=reading and status == 503
+            )
 
     async def _shown(self, name: str, request: Request, rights: Rights) -> Response:
         if name.startswith("do/"):
@@ -182,11 +200,18 @@ class Pages:
             403,
         )
 
-    def _error(self, request: Request, status: int, text: str, rights: Rights, *, retry: bool = False) -> Response:
+    def _error(
+        self, request: Request, status: int, text: str, rights: Rights, *, retry: bool = False
+    ) -> Response:
         """Make the page of an error. With *retry* it asks again by itself, as the server may be
         back soon.
         """
-        values = {"status": status, "text": text, "retry_s": RETRY_S if retry else 0, **self._common(request, rights)}
+        values = {
+            "status": status,
+            "text": text,
+            "retry_s": RETRY_S if retry else 0,
+            **self._common(request, rights),
+        }
         return render("error.html", values, status)
 
     def _common(self, request: Request, rights: Rights, outcome: str = "") -> dict[str, Any]:
@@ -216,7 +241,9 @@ class Pages:
             async with asyncio.timeout(PAGE_WITHIN_S):
                 found = await PAGES[name](wanted)
         except TimeoutError as error:
-            raise TimeoutError(str(error) or f"this page was not read within {PAGE_WITHIN_S:g} s") from None
+            raise TimeoutError(
+                str(error) or f"this page was not read within {PAGE_WITHIN_S:g} s"
+            ) from None
         if isinstance(found, Response):
             return found
         template, values = found
@@ -228,18 +255,24 @@ class Pages:
         another page follows it.
         """
         known = self._outcomes.get(token)
-        if known is None or request.method != "GET" or known.place != place_of(f"{name}?{request.url.query}"):
+        if (
+            known is None
+            or request.method != "GET"
+            or known.place != place_of(f"{name}?{request.url.query}")
+        ):
             return ""
         if not secrets.compare_digest(known.visitor.encode(), visitor_of(request).encode()):
             return ""
         del self._outcomes[token]
         return known.text
 
-    # -- acting --------------------------------------------------------------------------------------
+    # -- acting ------------------------------------------------------------------------------------
 
     async def _act(self, action: str, request: Request, rights: Rights) -> Response:
         if not is_same_origin(request):
-            return self._error(request, 403, "This did not come from these pages, so nothing was done.", rights)
+            return self._error(
+                request, 403, "This did not come from these pages, so nothing was done.", rights
+            )
         form = await form_of(request, ticked=action == TICKED)
         if form.ticked is not None:
             action = form.required("action")
@@ -247,15 +280,30 @@ class Pages:
             return self._error(request, 404, "There is no such action.", rights)
         name = form.required("queue")
         if not rights.may(name, action):
-            return self._error(request, 403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
-        number, text, onward = await act(self._reader(), self._server, self._namespace, action, name, form)
+            return self._error(
+                request, 403, f"You may not {action.replace('_', ' ')} in {name}.", rights
+            )
+        number, text, onward = await act(
+            self._reader(), self._server, self._namespace, action, name, form
+        )
         by = _who(request)
         log_event(
-            "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
+            "web_action",
+            "%s in %s by %s: %s",
+            action,
+            name,
+            by,
+            text,
+            queue=name,
+            action=action,
+            by=by,
+            number=number,
         )
         outcome = secrets.token_urlsafe(9)
         ticked = form.ticked is not None
-        following = after_ticks(form, outcome) if ticked else after(action, form, outcome, onward, number)
+        following = (
+            after_ticks(form, outcome) if ticked else after(action, form, outcome, onward, number)
+        )
         answer = RedirectResponse(following, 303)
         self._outcomes[outcome] = Outcome(text, introduce(request, answer), place_of(following))
         if len(self._outcomes) > OUTCOMES:
@@ -265,13 +313,17 @@ class Pages:
 
 def name_of(request: Request) -> str:
     """Return the path of a request below ours."""
-    return str(request.scope["path"]).removeprefix(str(request.scope.get("root_path", ""))).strip("/")
+    return (
+        str(request.scope["path"]).removeprefix(str(request.scope.get("root_path", ""))).strip("/")
+    )
 
 
 def _status(error: Exception) -> int:
     if isinstance(error, NotThere):
         return 404
-    unreachable = isinstance(error, (redis.RedisError, OSError)) and not isinstance(error, redis.ResponseError)
+    unreachable = isinstance(error, (redis.RedisError, OSError)) and not isinstance(
+        error, redis.ResponseError
+    )
     return 503 if unreachable else 400
 
 
@@ -295,10 +347,14 @@ async def form_of(request: Request, *, ticked: bool) -> Form:
         if len(body) > FORM_BYTES:
             raise Refused(f"The form has more than {FORM_BYTES:,} bytes.")
     try:
-        pairs = parse_qsl(bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
+        pairs = parse_qsl(
+            bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50
+        )
     except ValueError as error:  # UnicodeDecodeError, too
         raise Refused("The form can't be read.") from error
-    return Form(dict(pairs), tuple(value for name, value in pairs if name == "id") if ticked else None)
+    return Form(
+        dict(pairs), tuple(value for name, value in pairs if name == "id") if ticked else None
+    )
 
 
 def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -317,14 +373,26 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str], numb
     if job and (action in ("expire", "reschedule", "signal") or form("page") == "job"):
         return "../" + to("job", queue=queue, id=job, outcome=outcome)
     if action in ("redrive", "purge_dead") and (form("group") or not form("state")):
-        tried = {"group": form("group"), "queue": queue, "tried": job} if job and action == "redrive" else {}
-        return "../" + to("dead", name=form("within") if form("group") else queue, outcome=outcome, **tried)
+        tried = (
+            {"group": form("group"), "queue": queue, "tried": job}
+            if job and action == "redrive"
+            else {}
+        )
+        return "../" + to(
+            "dead", name=form("within") if form("group") else queue, outcome=outcome, **tried
+        )
     if form("state"):
         return "../" + to("queue", name=queue, state=form("state"), outcome=outcome)
     if action in ("delete", "unschedule"):
-        return "../" + to("" if action == "delete" else "schedules", outcome=outcome).removeprefix("./")
+        return "../" + to("" if action == "delete" else "schedules", outcome=outcome).removeprefix(
+            "./"
+        )
     of_schedule = VERBS[action].command.startswith("schedules")
-    page = ("schedule", {"queue": queue, "name": form("name")}) if of_schedule else ("queue", {"name": queue})
+    page = (
+        ("schedule", {"queue": queue, "name": form("name")})
+        if of_schedule
+        else ("queue", {"name": queue})
+    )
     if action in ("quiet_worker", "resume_worker") and number:
         page = ("worker", {"queue": queue, "name": form("worker")})
     found = {"mend": "1"} if action == "repair" and form("show") and number else {}
@@ -348,17 +416,20 @@ def app(
     codecs: Mapping[str, Codec[Any]] | None = None,
     trace_url: str = "",
 ) -> Callable[[Scope, Receive, Send], Any]:
-    """Make the pages of one namespace, as an ASGI application to mount in yours, or to run by itself.
+    """Make the pages of one namespace, as an ASGI application to mount in yours, or to run by
+    itself.
 
-    - *url_or_client*: a URL as for `Queue`, or a `redis.asyncio.Redis`; else the server that the environment names.
-    - *access*: a function of the request (a `starlette.requests.Request`; it may be async) that answers which queues
-      and actions it may use: `None`, `"read"`, a set of names of actions, or a mapping from queues to one of these, in
-      which `"*"` stands for all others. A queue that is not named is not shown. Without *access*, everything is shown,
-      and no action is allowed.
-    - *redact*, *codecs*: as for `headrace.inspect.Inspector`. *trace_url*: where a trace is to be seen, with
-      `{trace_id}` in it.
+    - *url_or_client*: a URL as for `Queue`, or a `redis.asyncio.Redis`; else the server that the
+      environment names.
+    - *access*: a function of the request (a `starlette.requests.Request`; it may be async) that
+      answers which queues and actions it may use: `None`, `"read"`, a set of names of actions, or a
+      mapping from queues to one of these, in which `"*"` stands for all others. A queue that is not
+      named is not shown. Without *access*, everything is shown, and no action is allowed.
+    - *redact*, *codecs*: as for `headrace.inspect.Inspector`. *trace_url*: where a trace is to be
+      seen, with `{trace_id}` in it.
 
-    Nothing is read unless a page is open, and then once for all viewers. Each action is logged (`web_action`).
+    Nothing is read unless a page is open, and then once for all viewers. Each action is logged
+    (`web_action`).
     """
     if access is not None and not callable(access):
         raise TypeError(f"access must be a function of the request, not {type(access).__name__}")

@@ -36,13 +36,17 @@ class Bridge:
         with self._lock:
             if self._loop is None or self._process != os.getpid():
                 self._loop, self._process = asyncio.new_event_loop(), os.getpid()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-pages", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="headrace-pages", daemon=True
+                )
                 self._thread.start()
             return self._loop
 
     def ask(self, scope: dict[str, Any], body: bytes) -> Answer:
         """Send a request to the application. Return status, headers and body of its answer."""
-        return asyncio.run_coroutine_threadsafe(self._asked(scope, body), self._running()).result(WITHIN_S)
+        return asyncio.run_coroutine_threadsafe(self._asked(scope, body), self._running()).result(
+            WITHIN_S
+        )
 
     async def _asked(self, scope: dict[str, Any], body: bytes) -> Answer:
         answer = bytearray()
@@ -55,7 +59,10 @@ class Bridge:
             nonlocal status, headers
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
+                headers = [
+                    (name.decode("latin-1"), value.decode("latin-1"))
+                    for name, value in message["headers"]
+                ]
             else:
                 answer.extend(message.get("body", b""))
 
@@ -65,7 +72,8 @@ class Bridge:
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request of WSGI."""
         given = environ.get("CONTENT_LENGTH") or "0"
-        length = min(int(given), FORM_BYTES + 1) if given.isdecimal() else 0  # one more: the pages refuse it
+        # one more: the pages refuse it
+        length = min(int(given), FORM_BYTES + 1) if given.isdecimal() else 0
         status, headers, body = self.ask(scope_of(environ), environ["wsgi.input"].read(length))
         start(f"{status} {HTTPStatus(status).phrase}", headers)
         return [body]
@@ -87,9 +95,13 @@ class Bridge:
 
 def scope_of(environ: dict[str, Any]) -> dict[str, Any]:
     """Make the scope of ASGI from an environment of WSGI, which is in it as `environ`."""
-    root, inside = (environ.get(name, "").encode("latin-1") for name in ("SCRIPT_NAME", "PATH_INFO"))
+    root, inside = (
+        environ.get(name, "").encode("latin-1") for name in ("SCRIPT_NAME", "PATH_INFO")
+    )
     headers = {name[5:]: value for name, value in environ.items() if name.startswith("HTTP_")}
-    headers |= {name: environ[name] for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)}
+    headers |= {
+        name: environ[name] for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)
+    }
     return {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -113,8 +125,8 @@ def scope_of(environ: dict[str, Any]) -> dict[str, Any]:
 def wsgi(pages: ASGIApp) -> Bridge:
     """Make a WSGI application of the pages that `app` has made, to mount in Flask and others.
 
-    Its requests run on an event loop in a thread of its own, which the first request of each process starts: so a
-    server may fork after it was made. The rule of access finds the environment of WSGI as `request.scope["environ"]`.
-    Its `close()` closes the connections.
+    Its requests run on an event loop in a thread of its own, which the first request of each
+    process starts: so a server may fork after it was made. The rule of access finds the environment
+    of WSGI as `request.scope["environ"]`. Its `close()` closes the connections.
     """
     return Bridge(pages)

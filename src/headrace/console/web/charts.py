@@ -1,8 +1,8 @@
 """Lines over time in SVG, with axes, ticks and a legend. A queue's trends become charts and a
 table.
 
-Horizontal places are per cent, so a chart is as wide as its page, and its text is never stretched. Its values are in
-`data` too: the script shows them below the pointer.
+Horizontal places are per cent, so a chart is as wide as its page, and its text is never stretched.
+Its values are in `data` too: the script shows them below the pointer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ SPANS: dict[str, tuple[str, Every, int]] = {
     "14d": ("14 days", "hour", 336),
     "90d": ("90 days", "hour", 2160),
 }
-STEPS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)  # between two ticks
+# between two ticks
+STEPS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 FORMS = ((86400, "%d %b"), (60, "%H:%M"))  # of ticks that are so many seconds apart
 TICKS = 6  # of the axis of time at most
 Measure = Callable[[Sequence[TrendPoint]], float]
@@ -88,10 +89,11 @@ def draw(
     step: float = math.inf,
     least: float = 0.0,
 ) -> Chart:
-    """Draw *lines*, each a name, a colour and a value for each of *times* (seconds, ascending), from *first* on.
+    """Draw *lines*, each a name, a colour and a value for each of *times* (seconds, ascending),
+    from *first* on.
 
-    *write* puts a value into words. A line is broken where two times are more than *step* seconds apart. The axis of
-    values reaches *least* at least.
+    *write* puts a value into words. A line is broken where two times are more than *step* seconds
+    apart. The axis of values reaches *least* at least.
     """
     start = times[0] if first is None else min(first, times[0])
     end = max(times[-1], start + 1.0)
@@ -99,11 +101,14 @@ def draw(
     places = [(at - start) / (end - start) * WIDTH for at in times]
     breaks = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a > step]
     drawn = tuple(
-        Line(name, colour, _parts(places, values, breaks, top), write(values[-1])) for name, colour, values in lines
+        Line(name, colour, _parts(places, values, breaks, top), write(values[-1]))
+        for name, colour, values in lines
     )
     heights = tuple(Tick(HEIGHT - HEIGHT * part / 2, write(top * part / 2)) for part in (0, 1, 2))
     moments = [clock(at) for at in times]
-    values = [{"name": name, "values": [write(value) for value in values]} for name, _, values in lines]
+    values = [
+        {"name": name, "values": [write(value) for value in values]} for name, _, values in lines
+    ]
     data = json.dumps(
         {
             "labels": moments,
@@ -112,7 +117,9 @@ def draw(
         },
         separators=(",", ":"),
     )
-    most = ", ".join(f"{name} at most {write(max(values))}, now {write(values[-1])}" for name, _, values in lines)
+    most = ", ".join(
+        f"{name} at most {write(max(values))}, now {write(values[-1])}" for name, _, values in lines
+    )
     return Chart(title, drawn, heights, _times(start, end), data, f"{title}: {most}")
 
 
@@ -131,7 +138,9 @@ def _times(start: float, end: float) -> tuple[Tick, ...]:
     """Choose round moments between *start* and *end*, in UTC."""
     step = next((size for size in STEPS_S if (end - start) / size <= TICKS), STEPS_S[-1])
     form = next((form for least, form in FORMS if step >= least), "%H:%M:%S")
-    moments = (number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1))
+    moments = (
+        number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1)
+    )
     return tuple(_tick((at - start) / (end - start) * 100, at, form) for at in moments)
 
 
@@ -144,15 +153,22 @@ def _tick(place: float, at: float, form: str) -> Tick:
     return Tick(round(place, 2), datetime.fromtimestamp(at, UTC).strftime(form), anchor)
 
 
-def _parts(places: Sequence[float], values: Sequence[float], breaks: Sequence[int], top: float) -> tuple[str, ...]:
+def _parts(
+    places: Sequence[float], values: Sequence[float], breaks: Sequence[int], top: float
+) -> tuple[str, ...]:
     """Write the points of a line, which is broken where nothing was recorded."""
-    points = [f"{x:.1f},{HEIGHT - value / top * HEIGHT:.1f}" for x, value in zip(places, values, strict=True)]
+    points = [
+        f"{x:.1f},{HEIGHT - value / top * HEIGHT:.1f}"
+        for x, value in zip(places, values, strict=True)
+    ]
     parts = [points[a:b] for a, b in pairwise([0, *breaks, len(points)])]
     return tuple(" ".join(part if len(part) > 1 else [*part, *part]) for part in parts)
 
 
 def _a_second(name: str) -> Measure:
-    return lambda group: sum(getattr(one, name) for one in group) / max(1.0, sum(one.seconds for one in group))
+    return lambda group: (
+        sum(getattr(one, name) for one in group) / max(1.0, sum(one.seconds for one in group))
+    )
 
 
 def _most(name: str) -> Measure:
@@ -164,8 +180,16 @@ def _number(value: float) -> str:
 
 
 DRAWN: Sequence[tuple[str, Write, Sequence[tuple[str, str, Measure]]]] = (
-    ("Jobs a second", rate, (("in", "accent", _a_second("enqueued")), ("done", "good", _a_second("completed")))),
-    ("Waiting and later", _number, (("waiting", "accent", _most("waiting")), ("later", "warn", _most("later")))),
+    (
+        "Jobs a second",
+        rate,
+        (("in", "accent", _a_second("enqueued")), ("done", "good", _a_second("completed"))),
+    ),
+    (
+        "Waiting and later",
+        _number,
+        (("waiting", "accent", _most("waiting")), ("later", "warn", _most("later"))),
+    ),
     ("Running", _number, (("running", "good", _most("leased")),)),
     ("Dead", _number, (("dead", "bad", _most("dead")),)),
     ("Oldest waiting", span, (("oldest", "accent", _most("lag")),)),
@@ -198,7 +222,10 @@ def charts(trends: Trends, number: int) -> list[Chart]:
         draw(
             title,
             times,
-            [(name, colour, [measure(group) for group in groups]) for name, colour, measure in lines],
+            [
+                (name, colour, [measure(group) for group in groups])
+                for name, colour, measure in lines
+            ],
             write,
             trends.now - seconds,
             2.5 * seconds / columns,
@@ -212,7 +239,10 @@ def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
     """Write the trends as a table, the newest first. Each row has a time and its values."""
     shown: list[tuple[float, Sequence[str]]] = []
     for _, group in sorted(_columns(trends, number, ROWS).items(), reverse=True):
-        sums = [_number(sum(getattr(one, name) for one in group)) for name in ("enqueued", "completed", "removed")]
+        sums = [
+            _number(sum(getattr(one, name) for one in group))
+            for name in ("enqueued", "completed", "removed")
+        ]
         most = [_number(_most(name)(group)) for name in ("waiting", "leased", "later", "dead")]
         shown.append((group[0].at, (*sums, *most, span(_most("lag")(group)))))
     return shown

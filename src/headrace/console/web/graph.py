@@ -90,7 +90,8 @@ class Graph:
 
 
 def drawn(flow: FlowView, nodes: Mapping[str, Node] | None = None) -> Graph:
-    """Draw a flow, or, with *nodes*, a run of it. Stages whose order is not known are side by side."""
+    """Draw a flow, or, with *nodes*, a run of it. Stages whose order is not known are side by
+    side."""
     columns = _columns(flow)
     wide = BOX_WIDTH if nodes is None else RUN_WIDTH
     ends: dict[int, int] = {}
@@ -98,7 +99,9 @@ def drawn(flow: FlowView, nodes: Mapping[str, Node] | None = None) -> Graph:
     for stage in flow.stages:
         column = columns[stage.name]
         x, y = MARGIN + column * (wide + GAP_X), ends.get(column, MARGIN)
-        boxes[stage.name] = box = Box(stage, x, y, BOX_HEIGHT if nodes is None else nodes[stage.name].height)
+        boxes[stage.name] = box = Box(
+            stage, x, y, BOX_HEIGHT if nodes is None else nodes[stage.name].height
+        )
         ends[column] = y + box.height + GAP_Y
     arrows = [
         _arrow(boxes[stage.name], boxes[other], wide, children=other in stage.children)
@@ -108,8 +111,20 @@ def drawn(flow: FlowView, nodes: Mapping[str, Node] | None = None) -> Graph:
     ]
     width = max((box.x for box in boxes.values()), default=0) + wide + MARGIN
     height = max((box.y + box.height for box in boxes.values()), default=0) + MARGIN
-    back = any(columns[other] <= columns[stage.name] for stage in flow.stages for other in stage.next if other in boxes)
-    return Graph(width, height + (GAP_Y if back else 0), tuple(boxes.values()), tuple(arrows), _in_words(flow), wide)
+    back = any(
+        columns[other] <= columns[stage.name]
+        for stage in flow.stages
+        for other in stage.next
+        if other in boxes
+    )
+    return Graph(
+        width,
+        height + (GAP_Y if back else 0),
+        tuple(boxes.values()),
+        tuple(arrows),
+        _in_words(flow),
+        wide,
+    )
 
 
 def nodes(flow: FlowView, run: RunView) -> dict[str, Node]:
@@ -125,7 +140,9 @@ def nodes(flow: FlowView, run: RunView) -> dict[str, Node]:
             took = run.took
         here = [child for child in run.parts if child.stage == name]
         numbers = Counter(child.shown for child in here)
-        first = sorted(here, key=lambda child: ORDER.index(child.state) if child.state in ORDER else len(ORDER))
+        first = sorted(
+            here, key=lambda child: ORDER.index(child.state) if child.state in ORDER else len(ORDER)
+        )
         found[name] = Node(state, took, numbers, tuple(first[:LINKS]))
     return found
 
@@ -139,7 +156,12 @@ def _columns(flow: FlowView) -> Mapping[str, int]:
 def _arrow(start: Box, end: Box, wide: int, *, children: bool) -> Arrow:
     """Draw an arrow to the right between the boxes, or back below them."""
     if end.x > start.x:
-        x1, y1, x2, y2 = start.x + wide, start.y + BOX_HEIGHT // 2, end.x - 6, end.y + BOX_HEIGHT // 2
+        x1, y1, x2, y2 = (
+            start.x + wide,
+            start.y + BOX_HEIGHT // 2,
+            end.x - 6,
+            end.y + BOX_HEIGHT // 2,
+        )
         bend = GAP_X // 2
         path = f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
         return Arrow(path, f"{x2},{y2 - 4} {x2 + 6},{y2} {x2},{y2 + 4}", children)
@@ -151,5 +173,9 @@ def _arrow(start: Box, end: Box, wide: int, *, children: bool) -> Arrow:
 
 def _in_words(flow: FlowView) -> str:
     ways = [f"{stage.name} leads to {', '.join(stage.next)}" for stage in flow.stages if stage.next]
-    ways += [f"{stage.name} fans out to {', '.join(stage.children)}" for stage in flow.stages if stage.children]
+    ways += [
+        f"{stage.name} fans out to {', '.join(stage.children)}"
+        for stage in flow.stages
+        if stage.children
+    ]
     return f"The stages of {flow.name}: " + "; ".join(ways or [stage.name for stage in flow.stages])

@@ -13,7 +13,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from headrace.console.actions import TICKED_TEXTS
-from headrace.console.texts import clock, declared, from_now, in_words, memory, middle, percent, rate, timing, took
+from headrace.console.texts import (
+    clock,
+    declared,
+    from_now,
+    in_words,
+    memory,
+    middle,
+    percent,
+    rate,
+    timing,
+    took,
+)
 from headrace.console.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
 from headrace.platform import VERBS, cause_first, one_line, span
 
@@ -43,10 +54,26 @@ def environment() -> Environment:
     """
     loader = PackageLoader("headrace.console.web", "templates")
     templates = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
-    filters |= {"timing": timing, "declared": declared, "line": one_line, "middle": middle, "took": took}
+    filters: dict[str, Any] = {
+        "span": span,
+        "from_now": from_now,
+        "clock": clock,
+        "rate": rate,
+        "points": points,
+    }
+    filters |= {
+        "timing": timing,
+        "declared": declared,
+        "line": one_line,
+        "middle": middle,
+        "took": took,
+    }
     values: dict[str, Any] = {
         "to": to,
         "version": static_files()[0],

@@ -16,7 +16,8 @@ from headrace.console.web.access import Rights
 from headrace.inspect import AsyncInspector, JobView, Overview, QueueView
 from headrace.platform import WORDS
 
-Answer = tuple[str, Mapping[str, Any]] | RedirectResponse  # a template and its values, or another page
+# a template and its values, or another page
+Answer = tuple[str, Mapping[str, Any]] | RedirectResponse
 
 
 class NotThere(Refused):
@@ -50,13 +51,30 @@ class PageRequest:
 
 
 def latest(now: float, *jobs: JobView) -> float:
-    """Return *now*, or the last event of these jobs, as *now* may be two seconds older than they."""
-    return max([now, *(at for job in jobs for at in (job.enqueued_at, job.since, job.finished) if at is not None)])
+    """Return *now*, or the last event of these jobs, as *now* may be two seconds older than
+    they."""
+    return max(
+        [
+            now,
+            *(
+                at
+                for job in jobs
+                for at in (job.enqueued_at, job.since, job.finished)
+                if at is not None
+            ),
+        ]
+    )
 
 
 def by_state(counts: Counts) -> dict[str, int]:
     """Return how many jobs the list of each state has."""
-    numbers = (counts.waiting + counts.parked, counts.leased, counts.delayed, counts.blocked, counts.dead)
+    numbers = (
+        counts.waiting + counts.parked,
+        counts.leased,
+        counts.delayed,
+        counts.blocked,
+        counts.dead,
+    )
     return dict(zip(WORDS.states, numbers, strict=True))
 
 

@@ -1,4 +1,5 @@
-"""The timeline of a job, with a bar for its wait, each attempt and each step, on one axis of time."""
+"""The timeline of a job, with a bar for its wait, each attempt and each step, on one axis of
+time."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from attrs import evolve, frozen
 
 from headrace.inspect import Attempt, JobView, Step
 
-COLOURS = {"suspended": "quiet", "failed": "bad", "died": "bad", "completed": "good"}  # of ended attempts
+# of ended attempts
+COLOURS = {"suspended": "quiet", "failed": "bad", "died": "bad", "completed": "good"}
 LEAST = 1.0  # per cent: the width of a bar at least
 STEP_COLOURS = {
     "done": "good",
@@ -45,7 +47,9 @@ class Bar:
     @property
     def took(self) -> float | None:
         """Its length in seconds, as far as it is known."""
-        return None if self.began is None or self.ended is None else max(0.0, self.ended - self.began)
+        return (
+            None if self.began is None or self.ended is None else max(0.0, self.ended - self.began)
+        )
 
 
 @frozen
@@ -101,13 +105,22 @@ def _bars(job: JobView, now: float) -> Iterator[Bar]:
         first = attempts[0].began
     left = first if attempts or job.state == "leased" else job.finished or min(now, job.due or now)
     if job.enqueued_at is not None and left is not None:
-        yield Bar("Wait", "", "accent", job.enqueued_at, left, bound="≤" if left and left == delivered else "")
+        yield Bar(
+            "Wait",
+            "",
+            "accent",
+            job.enqueued_at,
+            left,
+            bound="≤" if left and left == delivered else "",
+        )
     for one in attempts:
         state = _how_ended(one, dead=job.state == "dead" and one is attempts[-1])
         label = f"{word} {one.number or ''}".rstrip()
         yield Bar(label, state, COLOURS[state], one.began, one.ended, one, worker=one.worker)
     if job.state == "leased":
-        yield Bar(f"{word} {_last(job)}", "running", "good", delivered, now, worker=job.holder, bound="≥")
+        yield Bar(
+            f"{word} {_last(job)}", "running", "good", delivered, now, worker=job.holder, bound="≥"
+        )
     elif job.state in PAUSES and (attempts or job.due):
         began = attempts[-1].ended if attempts else now
         yield Bar(job.state.capitalize(), "", PAUSES[job.state], began, max(now, job.due or now))
@@ -136,7 +149,8 @@ def _made(job: JobView) -> int:
 
 
 def _attempts(job: JobView) -> list[Attempt]:
-    """Return the attempts that have ended. The last one is among them even if only its end is known."""
+    """Return the attempts that have ended. The last one is among them even if only its end is
+    known."""
     attempts = list(job.attempts)
     last = _last(job)
     known = bool(attempts) and attempts[-1].number >= last
@@ -152,4 +166,6 @@ def _step(step: Step, now: float, job_ended: float | None) -> Bar:
         return Bar(step.name, step.state, colour, None, None, step=step)
     over = step.ended is not None or job_ended is not None
     ended = step.ended or job_ended or now
-    return Bar(step.name, step.state, colour, step.began, ended, step=step, bound="" if over else "≥")
+    return Bar(
+        step.name, step.state, colour, step.began, ended, step=step, bound="" if over else "≥"
+    )

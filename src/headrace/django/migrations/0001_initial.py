@@ -75,7 +75,14 @@ class Migration(_migrations.Migration):  # type: ignore[misc]  # pyright: ignore
         ),
         _migrations.CreateModel(
             "Queue",
-            [("id", _models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"))],
+            [
+                (
+                    "id",
+                    _models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                )
+            ],
             {
                 "verbose_name": "queue",
                 "verbose_name_plural": "queues",

@@ -1,4 +1,5 @@
-"""The parts of SQLAlchemy for asyncio that the relay uses, by the same names as in `sql/_sync/colour.py`."""
+"""The parts of SQLAlchemy for asyncio that the relay uses, by the same names as in
+`sql/_sync/colour.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine as Engine
 from headrace.platform import aio
 from headrace.sql._tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 
-__all__ = ["Background", "Connection", "Engine", "Event", "Session", "event", "happens", "run_on", "session_of"]
+__all__ = [
+    "Background",
+    "Connection",
+    "Engine",
+    "Event",
+    "Session",
+    "event",
+    "happens",
+    "run_on",
+    "session_of",
+]
 
 Background = aio.Background
 Event = aio.Event
@@ -36,10 +47,13 @@ class Session:
     opens the file.
     """
 
-    def __init__(self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None) -> None:
+    def __init__(
+        self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None
+    ) -> None:
         self._engine = engine
         self._held = held
-        self._driver: Any = driver if notifies(engine.dialect) else None  # the driver's connection, if it can listen
+        # the driver's connection, if it can listen
+        self._driver: Any = driver if notifies(engine.dialect) else None
         self._old = old_at(engine)
         self._name = name
         self.told = False  # whether it is told of commits
@@ -84,11 +98,16 @@ class Session:
             return heard
 
         async def hear() -> None:
-            async with aclosing(self._driver.notifies(timeout=max(0.0, seconds), stop_after=1)) as notes:
+            async with aclosing(
+                self._driver.notifies(timeout=max(0.0, seconds), stop_after=1)
+            ) as notes:
                 async for note in notes:
                     heard.add(note.payload)
 
-        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(hear()), asyncio.create_task(over.wait())]
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(hear()),
+            asyncio.create_task(over.wait()),
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -109,7 +128,8 @@ async def session_of(engine: Engine, name: str) -> AsyncGenerator[Session]:
     try:
         async with engine.connect() as connection:
             driver = (await connection.get_raw_connection()).driver_connection
-            await run_on(connection, lambda own: own.detach())  # no other user may get it from the pool
+            # no other user may get it from the pool
+            await run_on(connection, lambda own: own.detach())
             yield Session(engine, name, connection, driver)
     finally:
         if driver is not None:

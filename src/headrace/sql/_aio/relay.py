@@ -40,7 +40,9 @@ from headrace.sql._outbox import Outbox
 from headrace.sql._rows import is_of_row
 
 
-async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:
+async def relay_once_async(
+    connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script
+) -> int:
     """Move up to *limit* committed rows of *outbox* to its queue, and return how many. After 0
     there are no others now.
 
@@ -72,7 +74,9 @@ async def _move(connection: Connection, batch: Batch, limit: int) -> None:
 
 async def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
     if reports.due():
-        await InnerQueue(batch.queue).report_outbox([reports.of(await run_on(connection, batch.measure))])
+        await InnerQueue(batch.queue).report_outbox(
+            [reports.of(await run_on(connection, batch.measure))]
+        )
 
 
 async def _send(batch: Batch) -> None:
@@ -99,19 +103,26 @@ async def _send_apart(batch: Batch) -> None:
 
 
 class AsyncRelay:
-    """A context in which committed rows of outboxes go to their queues, in the background, on a session of *engine*.
+    """A context in which committed rows of outboxes go to their queues, in the background, on a
+    session of *engine*.
 
-    Enter `async with AsyncRelay(engine, outbox): …` in a program of its own, or call `worker.relay(outbox, engine)` for
-    a worker. Any number of relays may run at once. On PostgreSQL the relay has one session for all *outboxes*, as long
-    as that works, or one for each server, if the queues are on several. *poll*: seconds, or a `timedelta`, between two
-    looks for rows. The default is 0.2, or 5 where PostgreSQL tells the relay of each commit (psycopg 3.2.4 or later).
-    The relay tests that, and logs `relay_not_told` behind a pooler that passes on nothing. It logs an error
-    (`relay_failed`, once a minute), and goes on. Leaving the context waits at most 2 seconds for the batch under way.
+    Enter `async with AsyncRelay(engine, outbox): …` in a program of its own, or call
+    `worker.relay(outbox, engine)` for a worker. Any number of relays may run at once. On PostgreSQL
+    the relay has one session for all *outboxes*, as long as that works, or one for each server, if
+    the queues are on several. *poll*: seconds, or a `timedelta`, between two looks for rows. The
+    default is 0.2, or 5 where PostgreSQL tells the relay of each commit (psycopg 3.2.4 or later).
+    The relay tests that, and logs `relay_not_told` behind a pooler that passes on nothing. It logs
+    an error (`relay_failed`, once a minute), and goes on. Leaving the context waits at most 2
+    seconds for the batch under way.
     """
 
-    def __init__(self, engine: Engine, *outboxes: Outbox, poll: float | timedelta | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *outboxes: Outbox, poll: float | timedelta | None = None
+    ) -> None:
         if not isinstance(engine, Engine):
-            raise TypeError(f"engine must be an {Engine.__name__} of SQLAlchemy, not a {type(engine).__name__}")
+            raise TypeError(
+                f"engine must be an {Engine.__name__} of SQLAlchemy, not a {type(engine).__name__}"
+            )
         if not outboxes:
             raise TypeError("give a relay an outbox, or several")
         self.engine = engine
@@ -126,7 +137,10 @@ class AsyncRelay:
         """Relay the outboxes of *other*, too, on the same session. Return `False` if that is of
         another engine.
         """
-        if not isinstance(other, AsyncRelay) or (other.engine, other.poll) != (self.engine, self.poll):
+        if not isinstance(other, AsyncRelay) or (other.engine, other.poll) != (
+            self.engine,
+            self.poll,
+        ):
             return False
         self.outboxes += other.outboxes
         return True
@@ -134,9 +148,14 @@ class AsyncRelay:
     def begin(self, where: Address | None = None) -> None:
         """Begin to relay. *where* is the server for queues that name none."""
         self._over = event()
-        some = [Source(own_sender(outbox.queue, AsyncQueue, where), outbox.schema) for outbox in self.outboxes]
+        some = [
+            Source(own_sender(outbox.queue, AsyncQueue, where), outbox.schema)
+            for outbox in self.outboxes
+        ]
         for sources in by_server(some):
-            self._background.start(f"headrace-relay-{sources[0].queue.name}", self._run, sources, self._over)
+            self._background.start(
+                f"headrace-relay-{sources[0].queue.name}", self._run, sources, self._over
+            )
 
     async def end(self) -> None:
         """Stop, and wait at most 2 seconds for the batch under way."""
@@ -168,7 +187,9 @@ class AsyncRelay:
             for source in sources:
                 await source.queue.close()
 
-    async def _follow(self, session: Session, sources: list[Source], over: Event, complaints: Complaints) -> None:
+    async def _follow(
+        self, session: Session, sources: list[Source], over: Event, complaints: Complaints
+    ) -> None:
         """Move rows as they are committed, until the relay stops, its session is too old, or the
         database fails.
         """
@@ -181,7 +202,9 @@ class AsyncRelay:
                         complaints.over()
             heard = await session.rung(over, min(source.next for source in sources) - monotonic())
 
-    async def _serve(self, connection: Connection, source: Source, over: Event, *, told: bool) -> None:
+    async def _serve(
+        self, connection: Connection, source: Source, over: Event, *, told: bool
+    ) -> None:
         """Move some batches of rows of one outbox. Raises errors of the database only."""
         batch = source.batch()
         try:

@@ -14,7 +14,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from headrace.platform import sync
 from headrace.sql._tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 
-__all__ = ["Background", "Connection", "Engine", "Event", "Session", "event", "happens", "run_on", "session_of"]
+__all__ = [
+    "Background",
+    "Connection",
+    "Engine",
+    "Event",
+    "Session",
+    "event",
+    "happens",
+    "run_on",
+    "session_of",
+]
 
 Background = sync.Background
 Event = sync.Event
@@ -34,10 +44,13 @@ class Session:
     opens the file.
     """
 
-    def __init__(self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None) -> None:
+    def __init__(
+        self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None
+    ) -> None:
         self._engine = engine
         self._held = held
-        self._driver: Any = driver if notifies(engine.dialect) else None  # the driver's connection, if it can listen
+        # the driver's connection, if it can listen
+        self._driver: Any = driver if notifies(engine.dialect) else None
         self._old = old_at(engine)
         self._name = name
         self.told = False  # whether it is told of commits
@@ -82,7 +95,9 @@ class Session:
         end = time.monotonic() + seconds
         while not over.is_set() and not heard:
             left = end - time.monotonic()
-            with closing(self._driver.notifies(timeout=min(max(0.0, left), LOOK_S), stop_after=1)) as notes:
+            with closing(
+                self._driver.notifies(timeout=min(max(0.0, left), LOOK_S), stop_after=1)
+            ) as notes:
                 heard.update(note.payload for note in notes)
             if left <= LOOK_S:
                 break

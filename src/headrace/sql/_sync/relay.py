@@ -41,7 +41,9 @@ from headrace.sql._sync.colour import (
 )
 
 
-def relay_once(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:
+def relay_once(
+    connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script
+) -> int:
     """Move up to *limit* committed rows of *outbox* to its queue, and return how many. After 0
     there are no others now.
 
@@ -100,19 +102,26 @@ def _send_apart(batch: Batch) -> None:
 
 
 class Relay:
-    """A context in which committed rows of outboxes go to their queues, in the background, on a session of *engine*.
+    """A context in which committed rows of outboxes go to their queues, in the background, on a
+    session of *engine*.
 
-    Enter `with Relay(engine, outbox): …` in a program of its own, or call `worker.relay(outbox, engine)` for
-    a worker. Any number of relays may run at once. On PostgreSQL the relay has one session for all *outboxes*, as long
-    as that works, or one for each server, if the queues are on several. *poll*: seconds, or a `timedelta`, between two
-    looks for rows. The default is 0.2, or 5 where PostgreSQL tells the relay of each commit (psycopg 3.2.4 or later).
-    The relay tests that, and logs `relay_not_told` behind a pooler that passes on nothing. It logs an error
-    (`relay_failed`, once a minute), and goes on. Leaving the context waits at most 2 seconds for the batch under way.
+    Enter `with Relay(engine, outbox): …` in a program of its own, or call
+    `worker.relay(outbox, engine)` for a worker. Any number of relays may run at once. On PostgreSQL
+    the relay has one session for all *outboxes*, as long as that works, or one for each server, if
+    the queues are on several. *poll*: seconds, or a `timedelta`, between two looks for rows. The
+    default is 0.2, or 5 where PostgreSQL tells the relay of each commit (psycopg 3.2.4 or later).
+    The relay tests that, and logs `relay_not_told` behind a pooler that passes on nothing. It logs
+    an error (`relay_failed`, once a minute), and goes on. Leaving the context waits at most 2
+    seconds for the batch under way.
     """
 
-    def __init__(self, engine: Engine, *outboxes: Outbox, poll: float | timedelta | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *outboxes: Outbox, poll: float | timedelta | None = None
+    ) -> None:
         if not isinstance(engine, Engine):
-            raise TypeError(f"engine must be an {Engine.__name__} of SQLAlchemy, not a {type(engine).__name__}")
+            raise TypeError(
+                f"engine must be an {Engine.__name__} of SQLAlchemy, not a {type(engine).__name__}"
+            )
         if not outboxes:
             raise TypeError("give a relay an outbox, or several")
         self.engine = engine
@@ -127,7 +136,10 @@ class Relay:
         """Relay the outboxes of *other*, too, on the same session. Return `False` if that is of
         another engine.
         """
-        if not isinstance(other, Relay) or (other.engine, other.poll) != (self.engine, self.poll):
+        if not isinstance(other, Relay) or (other.engine, other.poll) != (
+            self.engine,
+            self.poll,
+        ):
             return False
         self.outboxes += other.outboxes
         return True
@@ -135,9 +147,14 @@ class Relay:
     def begin(self, where: Address | None = None) -> None:
         """Begin to relay. *where* is the server for queues that name none."""
         self._over = event()
-        some = [Source(own_sender(outbox.queue, Queue, where), outbox.schema) for outbox in self.outboxes]
+        some = [
+            Source(own_sender(outbox.queue, Queue, where), outbox.schema)
+            for outbox in self.outboxes
+        ]
         for sources in by_server(some):
-            self._background.start(f"headrace-relay-{sources[0].queue.name}", self._run, sources, self._over)
+            self._background.start(
+                f"headrace-relay-{sources[0].queue.name}", self._run, sources, self._over
+            )
 
     def end(self) -> None:
         """Stop, and wait at most 2 seconds for the batch under way."""
@@ -169,7 +186,9 @@ class Relay:
             for source in sources:
                 source.queue.close()
 
-    def _follow(self, session: Session, sources: list[Source], over: Event, complaints: Complaints) -> None:
+    def _follow(
+        self, session: Session, sources: list[Source], over: Event, complaints: Complaints
+    ) -> None:
         """Move rows as they are committed, until the relay stops, its session is too old, or the
         database fails.
         """

@@ -27,4 +27,6 @@ def result(request: HttpRequest, id: str) -> JsonResponse:
     found = tasks.invoice.get_result(id)
     errors = [error.exception_class_path for error in found.errors]
     value = found.return_value if found.is_finished else None
-    return JsonResponse({"status": found.status, "value": value, "attempts": found.attempts, "errors": errors})
+    return JsonResponse(
+        {"status": found.status, "value": value, "attempts": found.attempts, "errors": errors}
+    )

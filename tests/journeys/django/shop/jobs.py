@@ -10,7 +10,8 @@ worker = Worker()
 
 @worker.middleware
 def fresh_connections(job: Job, call: Callable[[], Any]) -> Any:
-    close_old_connections()  # those that the database has closed meanwhile, as Django does around requests
+    # those that the database has closed meanwhile, as Django does around requests
+    close_old_connections()
     try:
         return call()
     finally:

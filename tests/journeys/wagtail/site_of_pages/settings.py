@@ -53,4 +53,9 @@ DATABASES = {
 }
 WAGTAIL_SITE_NAME = "Pages"
 WAGTAILADMIN_BASE_URL = "http://127.0.0.1"
-TASKS = {"default": {"BACKEND": "headrace.django.TaskBackend", "OPTIONS": {"retry": {"attempts": 5, "wait": 0.1}}}}
+TASKS = {
+    "default": {
+        "BACKEND": "headrace.django.TaskBackend",
+        "OPTIONS": {"retry": {"attempts": 5, "wait": 0.1}},
+    }
+}

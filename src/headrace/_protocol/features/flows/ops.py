@@ -21,7 +21,13 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
 from headrace._protocol.features import results as result_ops
-from headrace._protocol.features.flows.rows import advanced, flow_cursor, flow_rows, flow_state, passing
+from headrace._protocol.features.flows.rows import (
+    advanced,
+    flow_cursor,
+    flow_rows,
+    flow_state,
+    passing,
+)
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
@@ -62,7 +68,18 @@ _PARTS = [
     "ended",
 ]
 _NO_RESULT = (0, "")
-_BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events", "cancels"]
+_BEGIN = [
+    "jobs",
+    "wake",
+    "ids",
+    "released",
+    "delayed",
+    "bodies",
+    "stats",
+    "flows",
+    "events",
+    "cancels",
+]
 
 
 @frozen
@@ -106,9 +123,13 @@ class FlowOps:
     ) -> None:
         self.keys = Keys.of(name, namespace)
         if self.keys.group != name:
-            raise ConfigurationError(f"flow name {name!r}: a flow is a group of queues, give its name without a '/'")
+            raise ConfigurationError(
+                f"flow name {name!r}: a flow is a group of queues, give its name without a '/'"
+            )
         if isinstance(lookup, str) or not isinstance(lookup, Sequence):
-            raise TypeError(f"lookup must be a list of attribute names, not {type(lookup).__name__}")
+            raise TypeError(
+                f"lookup must be a list of attribute names, not {type(lookup).__name__}"
+            )
         self.name = name
         self.namespace = namespace
         self.codec = grouped(chosen(codec))
@@ -118,21 +139,28 @@ class FlowOps:
 
     # -- declaring ---------------------------------------------------------------------------------
 
-    def declare(self, name: str, following: object, children: object, options: Mapping[str, Any]) -> Stage:
+    def declare(
+        self, name: str, following: object, children: object, options: Mapping[str, Any]
+    ) -> Stage:
         """Add a stage."""
         short = self._short(name)
-        keys = Keys.of(f"{self.name}/{short}", self.namespace)  # refuses an invalid name, or a name in another group
+        # refuses an invalid name, or a name in another group
+        keys = Keys.of(f"{self.name}/{short}", self.namespace)
         if short in self.stages:
             raise ConfigurationError(f"stage {short!r} of flow {self.name!r} is declared already")
         ops = Ops(keys, self.settings, self.codec, self.namespace)
-        stage = Stage(short, ops, self._names("next", following), self._names("children", children), options)
+        stage = Stage(
+            short, ops, self._names("next", following), self._names("children", children), options
+        )
         self.stages[short] = stage
         return stage
 
     def _names(self, argument: str, value: object) -> tuple[str, ...]:
         names: Any = [value] if isinstance(value, str) else value
         if not isinstance(names, (list, tuple)):
-            raise TypeError(f"{argument} must be the name of a stage, or a list of names, not {value!r}")
+            raise TypeError(
+                f"{argument} must be the name of a stage, or a list of names, not {value!r}"
+            )
         every: Any = names  # pyright: ignore[reportUnknownVariableType]
         return tuple(map(self._short, every))
 
@@ -140,13 +168,18 @@ class FlowOps:
         return text("a stage's name", name).removeprefix(f"{self.name}/")
 
     def declared(self) -> dict[str, Stage]:
-        """Return all stages. Raises `ConfigurationError` without stages, or if a stage leads to an undeclared one."""
+        """Return all stages. Raises `ConfigurationError` without stages, or if a stage leads to an
+        undeclared one."""
         if not self.stages:
-            raise ConfigurationError(f"flow {self.name!r} has no stages: declare one with @flow.stage(name)")
+            raise ConfigurationError(
+                f"flow {self.name!r} has no stages: declare one with @flow.stage(name)"
+            )
         for stage in self.stages.values():
             for other in (*stage.next, *stage.children):
                 if other not in self.stages:
-                    raise ConfigurationError(f"stage {stage.name!r} leads to {other!r}, which flow {self.name!r} lacks")
+                    raise ConfigurationError(
+                        f"stage {stage.name!r} leads to {other!r}, which flow {self.name!r} lacks"
+                    )
         return self.stages
 
     def at(self, part: ShardOps) -> FlowOps:
@@ -159,7 +192,8 @@ class FlowOps:
         made = copy(self)
         made.keys = self.keys.at(shard)
         made.stages = {
-            name: evolve(stage, ops=shard_ops(stage.ops, table, shard)) for name, stage in self.stages.items()
+            name: evolve(stage, ops=shard_ops(stage.ops, table, shard))
+            for name, stage in self.stages.items()
         }
         return made
 
@@ -169,10 +203,19 @@ class FlowOps:
         """Return the key of the run to which the job *name* belongs."""
         return self.keys.flow(run_of(name))
 
-    def _op(self, name: str, others: Sequence[str], args: Sequence[Arg], decode: Callable[[Any], Any]) -> Op[Any]:
+    def _op(
+        self, name: str, others: Sequence[str], args: Sequence[Arg], decode: Callable[[Any], Any]
+    ) -> Op[Any]:
         source = script(name)
         index = [self.keys.key("index")] if "index" in source.key_names else []
-        return Op(name, source, [*index, *others], args, decode, self.keys.lane("") if source.recorded else "")
+        return Op(
+            name,
+            source,
+            [*index, *others],
+            args,
+            decode,
+            self.keys.lane("") if source.recorded else "",
+        )
 
     def first(self, stage: str | None) -> str:
         """Return the stage in which a run begins. It is *stage*, or the first declared stage."""
@@ -201,7 +244,17 @@ class FlowOps:
         ]
         extra = [self.keys.flow(name), *(ops.keys.key(key) for key in _BEGIN)]
         kept = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
-        args: list[Arg] = [name, first, item[1], kept, len(members), *members, *item[2], FLOW, self.keys.flow(name)]
+        args: list[Arg] = [
+            name,
+            first,
+            item[1],
+            kept,
+            len(members),
+            *members,
+            *item[2],
+            FLOW,
+            self.keys.flow(name),
+        ]
         return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1))
 
     def step(
@@ -211,8 +264,9 @@ class FlowOps:
         context: Context | None = None,
         keep: Callable[[Any], bytes | None] | None = None,
     ) -> Advance | None:
-        """Translate a stage's *outcome* to a step. Returns `None` for a job of no run. *context* has trace headers for
-        its children. *keep* encodes its result, and returns `None` if there is none to keep.
+        """Translate a stage's *outcome* to a step. Returns `None` for a job of no run. *context*
+        has trace headers for its children. *keep* encodes its result, and returns `None` if there
+        is none to keep.
         """
         job = claim.job
         stage = self.declared().get(job.queue.removeprefix(f"{self.name}/"))
@@ -220,7 +274,9 @@ class FlowOps:
             raise ConfigurationError(f"queue {job.queue!r} is no stage of flow {self.name!r}")
         ours = self.has(job)
         if isinstance(outcome, (Next, FanOut)) and not ours:
-            raise ConfigurationError(f"job {job.id!r} belongs to no run of flow {self.name!r}: there is nowhere to go")
+            raise ConfigurationError(
+                f"job {job.id!r} belongs to no run of flow {self.name!r}: there is nowhere to go"
+            )
         if not ours:
             return None
         target = next(iter(stage.next), "")
@@ -229,17 +285,27 @@ class FlowOps:
         result = outcome
         if isinstance(outcome, Next):
             result = outcome.result
-            target = "" if outcome.stage is None else self._leads("Next", stage.name, stage.next, outcome.stage)
+            target = (
+                ""
+                if outcome.stage is None
+                else self._leads("Next", stage.name, stage.next, outcome.stage)
+            )
         elif isinstance(outcome, FanOut):
             result = outcome.result
             failed = outcome.failed
             if failed not in FAILED_CHOICES:
-                raise ValueError(f"FanOut: failed={failed!r}: give one of {', '.join(FAILED_CHOICES)}")
+                raise ValueError(
+                    f"FanOut: failed={failed!r}: give one of {', '.join(FAILED_CHOICES)}"
+                )
             if outcome.join is not None:
                 target = self._leads("FanOut: join", stage.name, stage.next, outcome.join)
             children = self._children(stage, job.id, outcome, context)
         args: list[Arg] = ["move", job.id, stage.name, claim.entry, claim.count]
-        kept = None if result is None else (keep or partial(result_ops.result_bytes, stage.ops))(result)
+        kept = (
+            None
+            if result is None
+            else (keep or partial(result_ops.result_bytes, stage.ops))(result)
+        )
         args += _NO_RESULT if kept is None else (1, kept)
         args += (target, failed, len(children))
         for child in children:
@@ -248,19 +314,28 @@ class FlowOps:
         return Advance(self.run(job.id), args, len(children))
 
     def has(self, job: Job) -> bool:
-        """Check that a stage's job belongs to a run, because a foreign producer may write any header, and any id."""
+        """Check that a stage's job belongs to a run, because a foreign producer may write any
+        header, and any id."""
         try:
             return job.headers.get(FLOW) == self.run(job.id)
         except ValueError:
             return False
 
-    def _children(self, stage: Stage, parent: str, fan: FanOut, context: Context | None) -> list[list[Arg]]:
+    def _children(
+        self, stage: Stage, parent: str, fan: FanOut, context: Context | None
+    ) -> list[list[Arg]]:
         given: Any = fan.children
-        if isinstance(given, (str, bytes, bytearray, memoryview, NewJob, Mapping)) or not isinstance(given, Iterable):
+        if isinstance(
+            given, (str, bytes, bytearray, memoryview, NewJob, Mapping)
+        ) or not isinstance(given, Iterable):
             kind = type(fan.children).__name__
-            raise TypeError(f"FanOut: children must be an iterable of payloads or NewJob objects, not {kind}")
+            raise TypeError(
+                f"FanOut: children must be an iterable of payloads or NewJob objects, not {kind}"
+            )
         every: Any = fan.children
-        default = fan.stage if fan.stage is not None or len(stage.children) != 1 else stage.children[0]
+        default = (
+            fan.stage if fan.stage is not None or len(stage.children) != 1 else stage.children[0]
+        )
         made: list[list[Arg]] = []
         names: set[str] = set()
         for number, one in enumerate(every):
@@ -277,28 +352,40 @@ class FlowOps:
                 raise ValueError(f"FanOut: child {name!r} has no stage to begin in: give stage=")
             first = self._leads("FanOut", stage.name, stage.children, where, "children")
             ops = self.stages[first].ops
-            item = ops.item(NewJob(job.payload, name, job.headers, job.delay, job.priority), context)
+            item = ops.item(
+                NewJob(job.payload, name, job.headers, job.delay, job.priority), context
+            )
             assert isinstance(item, tuple)  # noqa: S101 - it has an id
-            fields = [*item[2][:2], *item[2][4:], FLOW, self.run(parent)]  # without the id, which the script knows
+            # without the id, which the script knows
+            fields = [*item[2][:2], *item[2][4:], FLOW, self.run(parent)]
             made.append([name, first, item[1], len(fields), *fields])
         instead = "let some of the children fan out in turn, or give references to what is large"
-        limit_batch("FanOut", [child[4:] for child in made], CHILDREN_AT_MOST, BYTES_PER_SCRIPT, instead)
+        limit_batch(
+            "FanOut", [child[4:] for child in made], CHILDREN_AT_MOST, BYTES_PER_SCRIPT, instead
+        )
         return made
 
     def _known(self, what: str, name: str) -> str:
         short = self._short(name)
         if short not in self.stages:
-            raise ValueError(f"{what}: flow {self.name!r} has no stage {short!r}; it has {', '.join(self.stages)}")
+            raise ValueError(
+                f"{what}: flow {self.name!r} has no stage {short!r}; it has {', '.join(self.stages)}"
+            )
         return short
 
-    def _leads(self, what: str, stage: str, declared: Sequence[str], name: str, argument: str = "next") -> str:
+    def _leads(
+        self, what: str, stage: str, declared: Sequence[str], name: str, argument: str = "next"
+    ) -> str:
         short = self._known(what, name)
         if short not in declared:
-            raise ValueError(f"{what}: stage {stage!r} does not lead to {short!r}: declare it in its {argument}=")
+            raise ValueError(
+                f"{what}: stage {stage!r} does not lead to {short!r}: declare it in its {argument}="
+            )
         return short
 
     def event(self, stage: str, member: str | bytes) -> Advance:
-        """Make the step for a row of `events`. A member of `flows` that can't be the id of a job is removed."""
+        """Make the step for a row of `events`. A member of `flows` that can't be the id of a job is
+        removed."""
         try:
             name = member.decode() if isinstance(member, bytes) else member
             return Advance(self.run(name), ["event", name, stage])
@@ -310,18 +397,27 @@ class FlowOps:
         return Advance(self.run(name), ["cancel", job_id(name)])
 
     def advance(self, steps: Sequence[Advance], worker: str = "") -> Op[Verdicts]:
-        """Take at most `STEPS_PER_SCRIPT` steps with `CHILDREN_AT_MOST` children. *worker*, unless '', fences them."""
+        """Take at most `STEPS_PER_SCRIPT` steps with `CHILDREN_AT_MOST` children. *worker*, unless
+        '', fences them."""
         stages = self.declared().values()
         keys = [stage.ops.keys.key(part) for stage in stages for part in _PARTS]
-        args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
+        args: list[Arg] = [
+            worker,
+            millis(self.settings.result_ttl),
+            self.settings.dead_limit,
+            len(stages),
+        ]
         for stage in stages:
             args += (stage.name, next(iter(stage.next), ""))
         for step in steps:
             args += step.args
-        return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, advanced(self.name))
+        return self._op(
+            "flow_advance", [*keys, *(step.run for step in steps)], args, advanced(self.name)
+        )
 
     def events(self) -> Op[list[Advance]]:
-        """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by calls outside it."""
+        """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by
+        calls outside it."""
         stages = self.declared()
         names = list(stages)
         keys = [stage.ops.keys.key("flows") for stage in stages.values()]
@@ -337,8 +433,9 @@ class FlowOps:
     ) -> Op[tuple[list[FlowState | None], Any]]:
         """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`.
 
-        The answer covers the first jobs, and may end within one. Pass that job as *begun* to the next call. A run whose
-        key another program wrote is unknown. If *strict*, it raises `ReplyError`.
+        The answer covers the first jobs, and may end within one. Pass that job as *begun* to the
+        next call. A run whose key another program wrote is unknown. If *strict*, it raises
+        `ReplyError`.
         """
         stages = self.declared()
 
@@ -354,10 +451,13 @@ class FlowOps:
         if state is None or isinstance(self.codec, BytesCodec):
             return state
         decode = untyped(bound(self.codec, self.name, self.namespace)).decode
-        return evolve(state, results=Results(state.results, decode), children=Results(state.children, decode))
+        return evolve(
+            state, results=Results(state.results, decode), children=Results(state.children, decode)
+        )
 
     def whole_run(self, name: str, begun: Any = None) -> Op[tuple[RunView | None, Any]]:
-        """Fetch the state of one job with its way, as far as one answer goes. *begun* is as in `read`."""
+        """Fetch the state of one job with its way, as far as one answer goes. *begun* is as in
+        `read`."""
         stages = list(self.declared())
 
         def decode(reply: Any) -> tuple[RunView | None, Any]:
@@ -368,7 +468,9 @@ class FlowOps:
                 return None, None
             (began, fanned, *left), children = passing(name, row)
             ends = {stage: at for stage, at in zip(stages, left, strict=True) if at is not None}
-            return RunView.of(state, began, ends, [ChildView(*child[:3], fanned, child[3]) for child in children]), rest
+            return RunView.of(
+                state, began, ends, [ChildView(*child[:3], fanned, child[3]) for child in children]
+            ), rest
 
         args: list[Arg] = [len(stages), flow_cursor(begun), 1, *stages, name]
         return self._op("flow_read", [self.run(name)], args, decode)
@@ -376,12 +478,16 @@ class FlowOps:
     def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
         """Fetch a page of the runs whose attribute *name* has *value*."""
         if name not in self.lookup:
-            raise ValueError(f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}")
-        return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, JOBS_PER_SCRIPT], ids)
+            raise ValueError(
+                f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}"
+            )
+        return self._op(
+            "flow_find", [], [f"{name}\n{_value(name, value)}", cursor, JOBS_PER_SCRIPT], ids
+        )
 
     def leads(self, queue: str) -> str:
-        """Name the stages to which jobs of the stage *queue* go on, as `pack +item`. A `+` stands before stages of
-        children. `-` stands for no stage.
+        """Name the stages to which jobs of the stage *queue* go on, as `pack +item`. A `+` stands
+        before stages of children. `-` stands for no stage.
         """
         stage = self.stages[queue.removeprefix(f"{self.name}/")]
         return " ".join([*stage.next, *(f"+{name}" for name in stage.children)]) or "-"
@@ -392,11 +498,18 @@ class FlowOps:
         number = {name: f"s{i}" for i, name in enumerate(self.declared())}
         lines = ["flowchart LR"]
         for name in self.stages:
-            now = [f"{s} {getattr(counts[name], s)}" for s in states if getattr(counts[name], s)] if counts else []
+            now = (
+                [f"{s} {getattr(counts[name], s)}" for s in states if getattr(counts[name], s)]
+                if counts
+                else []
+            )
             lines.append(f'  {number[name]}["{"<br/>".join([name, *now])}"]')
         for stage in self.stages.values():
             here = number[stage.name]
-            lines += [f"  {here} {'-.->' if i else '-->'} {number[other]}" for i, other in enumerate(stage.next)]
+            lines += [
+                f"  {here} {'-.->' if i else '-->'} {number[other]}"
+                for i, other in enumerate(stage.next)
+            ]
             lines += [f"  {here} ==>|fan-out| {number[other]}" for other in stage.children]
         return "\n".join(lines) + "\n"
 
@@ -407,17 +520,20 @@ def new_run() -> str:
 
 
 def run_of(name: str) -> str:
-    """Return the id of the run to which the job *name* belongs. Raises `TypeError` or `ValueError`."""
+    """Return the id of the run to which the job *name* belongs. Raises `TypeError` or
+    `ValueError`."""
     return job_id(name).partition("/")[0]
 
 
 def run_id(value: object) -> str:
-    """Return *value* if it is a valid id of a run, at most 200 bytes without `/`. Raises `TypeError` or
-    `ValueError`.
+    """Return *value* if it is a valid id of a run, at most 200 bytes without `/`. Raises
+    `TypeError` or `ValueError`.
     """
     name = job_id(value)
     if "/" in name or len(name.encode()) > 200:
-        raise ValueError(f"id {name!r}: a run's id is 1-200 bytes of UTF-8 without '/' and control characters")
+        raise ValueError(
+            f"id {name!r}: a run's id is 1-200 bytes of UTF-8 without '/' and control characters"
+        )
     return name
 
 
@@ -443,7 +559,9 @@ def _attributes(given: object) -> dict[str, str | list[str]]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"attributes must map str to str or a list of str, not {type(given).__name__}")
+        raise TypeError(
+            f"attributes must map str to str or a list of str, not {type(given).__name__}"
+        )
     checked: dict[str, str | list[str]] = {}
     items: Any = given  # pyright: ignore[reportUnknownVariableType]
     for key, value in items.items():

@@ -12,7 +12,8 @@ from headrace._model.state import Children, Place
 from headrace._protocol.replies import Verdicts, bools, decoded_number, died, raw, text
 from headrace.errors import ReplyError
 
-_POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the other states have one name
+# the other states have one name
+_POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}
 
 
 def advanced(flow: str) -> Callable[[Any], Verdicts]:
@@ -21,7 +22,10 @@ def advanced(flow: str) -> Callable[[Any], Verdicts]:
     def decode(reply: Any) -> Verdicts:
         letters: Any = reply[-1] if reply and isinstance(reply[-1], list) else []
         made = Verdicts(bools(reply[: len(reply) - bool(letters)]))
-        made.letters = {-n: (f"{flow}/{text(stage)}", died(letter)) for n, (stage, *letter) in enumerate(letters, 1)}
+        made.letters = {
+            -n: (f"{flow}/{text(stage)}", died(letter))
+            for n, (stage, *letter) in enumerate(letters, 1)
+        }
         return made
 
     return decode
@@ -33,7 +37,9 @@ def children_of(kept: str) -> Children | None:
     if not re.fullmatch(r"\d+ \d+ \d+", counts):
         return None
     parts = [row.split("\x1f") for row in rows]
-    places = tuple(Place(one[0], one[1], _POSITIONS.get(one[2], one[2])) for one in parts if len(one) == 3)
+    places = tuple(
+        Place(one[0], one[1], _POSITIONS.get(one[2], one[2])) for one in parts if len(one) == 3
+    )
     completed, failed, cancelled = map(int, counts.split())
     return Children(completed, failed, cancelled, places)
 
@@ -44,7 +50,8 @@ def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
     *begun*: the incomplete row of the previous call.
     """
     rows = [*reply]
-    if begun is not None and len(rows[0]) > 2 and rows[0][10]:  # else the job is gone, or has other children by now
+    # else the job is gone, or has other children by now
+    if begun is not None and len(rows[0]) > 2 and rows[0][10]:
         head = begun
         more = rows[0]
         rows[0] = [*head[:7], [*head[7], *more[7]], [*head[8], *more[8]], *more[9:]]
@@ -63,7 +70,9 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     With *strict*, raises `ReplyError` if another program wrote the key of its run.
     """
     if len(row) == 2 and strict:
-        raise ReplyError(f"job {name!r}: its run's key {text(row[1])} is not headrace's: remove it, or rename it")
+        raise ReplyError(
+            f"job {name!r}: its run's key {text(row[1])} is not headrace's: remove it, or rename it"
+        )
     if len(row) < 3:
         return None
     position, stage, _, started, ended, attributes, left, kept, children = row[:9]
@@ -71,7 +80,8 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
     failed: tuple[str, ...] = ("dead", "cancelled")
-    if not pending:  # a child that still runs was redriven after its parent stopped waiting: it counts as failed
+    # a child that still runs was redriven after its parent stopped waiting: it counts as failed
+    if not pending:
         failed += ("active", "blocked")
     ends = (text(at).partition(" ")[0] for at in children[1::4])
     kept_results = zip(children[2::4], children[3::4], strict=True)
@@ -82,7 +92,11 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
         text(stage),
         _attributes(attributes),
         results,
-        {child: raw(result) if there else None for child, end, (there, result) in ended_in if end == "done"},
+        {
+            child: raw(result) if there else None
+            for child, end, (there, result) in ended_in
+            if end == "done"
+        },
         tuple(child for child, end, _ in ended_in if end in failed),
         pending,
         _moment(started),
@@ -91,12 +105,21 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     )
 
 
-def passing(name: str, row: Any) -> tuple[list[float | None], list[tuple[str, str, str, float | None]]]:
+def passing(
+    name: str, row: Any
+) -> tuple[list[float | None], list[tuple[str, str, str, float | None]]]:
     """Decode the times of a row of `flow_read`, and the id, state, stage and end of each child."""
     children: list[tuple[str, str, str, float | None]] = []
     for child, at in zip(row[8][::4], row[8][1::4], strict=True):
         how, stage, left, *_ = [*text(at).split(" "), "", "", ""]
-        children.append((f"{name}/{text(row[11])}/{text(child)}", _POSITIONS.get(how, how), stage, _moment(left)))
+        children.append(
+            (
+                f"{name}/{text(row[11])}/{text(child)}",
+                _POSITIONS.get(how, how),
+                stage,
+                _moment(left),
+            )
+        )
     return [_moment(one) for one in row[12]], children
 
 

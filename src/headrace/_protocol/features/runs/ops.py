@@ -31,20 +31,38 @@ def read(ops: Ops, claim: Claim) -> Op[list[Record]]:
 
 
 def record(
-    ops: Ops, claim: Claim, number: int, name: str, value: bytes | None, *, ended: bool, took: float, ttl: float
+    ops: Ops,
+    claim: Claim,
+    number: int,
+    name: str,
+    value: bytes | None,
+    *,
+    ended: bool,
+    took: float,
+    ttl: float,
 ) -> Op[int]:
-    """Record a step, and renew the lease. The answer is the record's number, or why there is none."""
+    """Record a step, and renew the lease. The answer is the record's number, or why there is
+    none."""
     duration = "" if claim.duration is None else term("duration", claim.duration)
-    ms = max(0, int(took * 1000))  # not rounded up: a step does not begin before the record of the step before it
-    args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, duration, term("ttl", ttl, zero=True)]
+    # not rounded up: a step does not begin before the record of the step before it
+    ms = max(0, int(took * 1000))
+    args: list[Arg] = [
+        claim.worker,
+        claim.entry,
+        claim.count,
+        claim.token,
+        duration,
+        term("ttl", ttl, zero=True),
+    ]
     args += [*_run(claim), number, name, int(ended), claim.job.attempt, ms]
     return ops.op("step", [*args, *([] if value is None else [value])], int)
 
 
 @frozen
 class Waiting:
-    """The answer to a sleep or wait. `state` is waiting, there, over or refused. `number` is the number of its record,
-    `value` the value of a signal that was there, and `why` the reason of a refusal. `due` is in seconds.
+    """The answer to a sleep or wait. `state` is waiting, there, over or refused. `number` is the
+    number of its record, `value` the value of a signal that was there, and `why` the reason of a
+    refusal. `due` is in seconds.
     """
 
     state: str
@@ -78,26 +96,34 @@ def _suspended(reply: Any) -> tuple[bool, float | None]:
 def suspend(
     ops: Ops, claim: Claim, waits: Sequence[int], *, release_key: bool = False
 ) -> Op[tuple[bool, float | None]]:
-    """Suspend a run until the first of the sleeps and waits with these numbers is over. The answer is whether the lease
-    was held, and when the first is due.
+    """Suspend a run until the first of the sleeps and waits with these numbers is over. The answer
+    is whether the lease was held, and when the first is due.
     """
     args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
     return ops.op("suspend", [*args, int(release_key), claim.began, *waits], _suspended)
 
 
 def signal(ops: Ops, id: str, name: str, by: str, value: bytes | None) -> Op[int]:
-    """Send a signal to a run. *by* names its sender. Answers a number of `SIGNAL_OUTCOMES`, or why it was
-    refused.
+    """Send a signal to a run. *by* names its sender. Answers a number of `SIGNAL_OUTCOMES`, or why
+    it was refused.
     """
     return ops.op("signal", [wire_id(id), name, by, *([] if value is None else [value])], int)
 
 
 def progress(ops: Ops, claim: Claim, fraction: float, words: str) -> Op[bool]:
     """Note how far a job has come. The answer is false if its lease is lost."""
-    args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), f"{fraction:.6g}", words]
+    args: list[Arg] = [
+        claim.worker,
+        claim.entry,
+        claim.count,
+        *_run(claim),
+        f"{fraction:.6g}",
+        words,
+    ]
     return ops.op("progress", args, bool)
 
 
 def own(rows: Sequence[Record]) -> dict[str, Record]:
-    """Map the names of steps, sleeps and waits to their records, without signals that no wait has taken."""
+    """Map the names of steps, sleeps and waits to their records, without signals that no wait has
+    taken."""
     return {one.name: one for one in rows if one.kind != "signal"}

@@ -24,7 +24,10 @@ async def _flows(request: PageRequest) -> list[FlowView]:
 async def flows(request: PageRequest) -> Answer:
     """Show the flows, and other groups of queues."""
     view, _ = await request.seen()
-    return "flows.html", {"flows": [(flow, drawn(flow)) for flow in await _flows(request)], "now": view.now}
+    return "flows.html", {
+        "flows": [(flow, drawn(flow)) for flow in await _flows(request)],
+        "now": view.now,
+    }
 
 
 async def flow(request: PageRequest) -> Answer:
@@ -58,12 +61,23 @@ async def run(request: PageRequest) -> Answer:
     shown = next((one for one in await _flows(request) if one.name == name), None)
     order = [] if shown is None else [stage.name for stage in shown.stages]
     steps = None if shown is None else nodes(shown, found)
-    passed = sorted(found.results, key=lambda stage: (order.index(stage) if stage in order else len(order), stage))
+    passed = sorted(
+        found.results,
+        key=lambda stage: (order.index(stage) if stage in order else len(order), stage),
+    )
     results = {stage: show(name, wanted, found.results[stage]) for stage in passed}
-    children = {child: None if data is None else show(name, wanted, data) for child, data in found.children.items()}
+    children = {
+        child: None if data is None else show(name, wanted, data)
+        for child, data in found.children.items()
+    }
     by_state = {state: [one for one in found.parts if one.state == state] for state in ORDER}
     numbers = [(len(parts), state) for state, parts in by_state.items() if parts]
-    some = [one for parts in by_state.values() for one in parts[:CHILDREN_SHOWN] if one.state != "running" or one.job]
+    some = [
+        one
+        for parts in by_state.values()
+        for one in parts[:CHILDREN_SHOWN]
+        if one.state != "running" or one.job
+    ]
     return "run.html", {
         "run": found,
         "flow": name,

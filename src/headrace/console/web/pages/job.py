@@ -29,7 +29,9 @@ async def job(request: PageRequest) -> Answer:
     wanted = request.param("id")
     found = await request.inspector.job(name, wanted)
     if found is None:
-        raise NotThere(f"Nothing is known of job {wanted!r} in queue {name!r}: it has ended, or never was.")
+        raise NotThere(
+            f"Nothing is known of job {wanted!r} in queue {name!r}: it has ended, or never was."
+        )
     page = await request.inspector.queue(name)
     now = latest(page.now, found)
     run = found.headers.get(HEADERS.flow, "").rpartition(":flow:")[2]
@@ -73,19 +75,39 @@ def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
         since = begun_by(job)
         at_least = f"≥ {took(max(0.0, now - since))}" if since is not None else "–"
         yield "Running for", at_least, "longer if its lease was renewed"
-        yield "Its lease ends", from_now(job.until, now) if job.until else "–", "unless it is renewed"
+        yield (
+            "Its lease ends",
+            from_now(job.until, now) if job.until else "–",
+            "unless it is renewed",
+        )
         yield "Fencing token", str(job.token) if job.token is not None else "–", ""
     elif job.suspended:
         for step in job.steps:
             if step.state in SUSPENDED:
-                yield SUSPENDED[step.state], one_line(step.name), f"for {span(max(0.0, now - step.began))}"
-        yield "Due", from_now(job.due, now) if job.due else "–", "" if job.due else "when its signal comes"
+                yield (
+                    SUSPENDED[step.state],
+                    one_line(step.name),
+                    f"for {span(max(0.0, now - step.began))}",
+                )
+        yield (
+            "Due",
+            from_now(job.due, now) if job.due else "–",
+            "" if job.due else "when its signal comes",
+        )
     elif job.state in ("delayed", "blocked"):
-        yield "Due", from_now(job.due, now) if job.due else "–", "" if job.due else "when its turn comes"
+        yield (
+            "Due",
+            from_now(job.due, now) if job.due else "–",
+            "" if job.due else "when its turn comes",
+        )
     else:
         yield "Died" if job.state == "dead" else "Ended", from_now(job.finished, now) or "–", ""
         ran = "in all deliveries, without its suspensions" if job.is_run else ""
-        yield "Ran for", took(job.duration) or "–", ran if job.duration is not None else "not recorded"
+        yield (
+            "Ran for",
+            took(job.duration) or "–",
+            ran if job.duration is not None else "not recorded",
+        )
         yield "Waited", took(job.wait) or "–", "" if job.wait is not None else "not recorded"
     if job.is_run and job.deliveries:
         yield "Deliveries", str(job.deliveries), ""
@@ -127,7 +149,9 @@ async def find(request: PageRequest) -> Answer:
     wanted = typed
     names: list[str] = []
     for wanted in dict.fromkeys((typed, typed.strip())):
-        names = await request.inspector.find(wanted, [queue.name for queue in queues]) if wanted else []
+        names = (
+            await request.inspector.find(wanted, [queue.name for queue in queues]) if wanted else []
+        )
         if names:
             break
     if len(names) == 1:

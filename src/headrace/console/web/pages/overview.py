@@ -51,7 +51,11 @@ async def overview(request: PageRequest) -> Answer:
     if span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
     kept = sum(queue.trends for queue in queues)
-    sums = await request.inspector.throughput([queue.name for queue in queues]) if span and kept else None
+    sums = (
+        await request.inspector.throughput([queue.name for queue in queues])
+        if span and kept
+        else None
+    )
     order = order or _usual(sort)
     queues.sort(key=COLUMNS[sort][1], reverse=order == "desc")
     facts = [one for one in view.attention if request.rights.sees(one.queue or "*")]
@@ -69,7 +73,9 @@ async def overview(request: PageRequest) -> Answer:
         "facts": [(one, place(one)) for one in facts[:PER_PAGE]],
         "number": len(facts),
         "totals": Totals.of(queues),
-        "oldest": max((queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None),
+        "oldest": max(
+            (queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None
+        ),
         "chart": throughput(view, queues) if sums is None else next(iter(charts(sums, 120)), None),
         "spans": spans if kept else {},
         "span": span,
@@ -87,7 +93,10 @@ def _turned(key: str, sort: str, order: str) -> dict[str, str]:
     already.
     """
     turned = order == _usual(key) and key == sort
-    return {"sort": key, "order": next(one for one in ORDERS if one != _usual(key)) if turned else _usual(key)}
+    return {
+        "sort": key,
+        "order": next(one for one in ORDERS if one != _usual(key)) if turned else _usual(key),
+    }
 
 
 def place(fact: Attention) -> str:
@@ -106,4 +115,6 @@ def throughput(view: Overview, queues: Sequence[QueueView]) -> Chart | None:
     if len(rows) < 2:
         return None
     times, came, done = zip(*rows, strict=True)
-    return draw("Jobs a second", times, [("in", "accent", came), ("done", "good", done)], rate, step=30.0)
+    return draw(
+        "Jobs a second", times, [("in", "accent", came), ("done", "good", done)], rate, step=30.0
+    )

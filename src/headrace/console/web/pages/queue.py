@@ -1,4 +1,5 @@
-"""The pages of one queue, for its jobs by state, for its trends, and for a bulk action that goes on."""
+"""The pages of one queue, for its jobs by state, for its trends, and for a bulk action that goes
+on."""
 
 from __future__ import annotations
 
@@ -35,13 +36,32 @@ async def queue(request: PageRequest) -> Answer:
         raise NotThere(f"There is no state {state!r}.")
     page = await request.inspector.queue(name)
     counts = page.queue.counts
-    if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
+    if not (
+        counts.enqueued
+        or counts.present
+        or page.queue.workers
+        or page.schedules
+        or page.declaration
+    ):
         raise NotThere(f"There is no queue {name!r}.")
     jobs, narrow = await _jobs(request, name, state, asked, page.now)
     history = "history" in page.declared
-    kinds = await request.inspector.kinds(name) if history else KindsPage(page.now, name, kept=False)
-    bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
-    known = {kind for kind in (*(one.kind for one in kinds.kinds[:PER_PAGE]), *(one.kind for one in jobs.jobs)) if kind}
+    kinds = (
+        await request.inspector.kinds(name) if history else KindsPage(page.now, name, kept=False)
+    )
+    bulk = [
+        action
+        for action, states in BULK.items()
+        if state in states and request.rights.may(name, action)
+    ]
+    known = {
+        kind
+        for kind in (
+            *(one.kind for one in kinds.kinds[:PER_PAGE]),
+            *(one.kind for one in jobs.jobs),
+        )
+        if kind
+    }
     tabs = by_state(counts)
     first = asked["order"] or "newest"
     return "queue.html", {
@@ -59,10 +79,19 @@ async def queue(request: PageRequest) -> Answer:
         "narrow": narrow,
         "known": {
             "kind": sorted(known),
-            "reason": list(dict.fromkeys(one.reason.partition("\n")[0][:200] for one in jobs.jobs if one.reason)),
+            "reason": list(
+                dict.fromkeys(
+                    one.reason.partition("\n")[0][:200] for one in jobs.jobs if one.reason
+                )
+            ),
         },
         "ticks": ticks(request, state, name) if jobs.jobs else [],
-        "place": {**asked, "state": state, "span": request.param("span"), "cursor": request.param("cursor")},
+        "place": {
+            **asked,
+            "state": state,
+            "span": request.param("span"),
+            "cursor": request.param("cursor"),
+        },
         "kept": {word: value for word, value in asked.items() if value},
         "ends": WORDS.ends,
         "kinds": kinds,
@@ -73,28 +102,40 @@ async def queue(request: PageRequest) -> Answer:
     }
 
 
-def _states(queue: QueueView, tabs: Mapping[str, int], *, history: bool) -> list[tuple[str, str, int | None, str]]:
+def _states(
+    queue: QueueView, tabs: Mapping[str, int], *, history: bool
+) -> list[tuple[str, str, int | None, str]]:
     """Return the key, the text, the number and the address of each tab."""
-    shown: list[tuple[str, str, int | None]] = [(state, state.capitalize(), number) for state, number in tabs.items()]
+    shown: list[tuple[str, str, int | None]] = [
+        (state, state.capitalize(), number) for state, number in tabs.items()
+    ]
     if history:
         shown.insert(-1, ("ended", "Completed", None))
-    return [(state, text, number, to("queue", name=queue.name, state=state)) for state, text, number in shown]
+    return [
+        (state, text, number, to("queue", name=queue.name, state=state))
+        for state, text, number in shown
+    ]
 
 
 async def _jobs(
     request: PageRequest, name: str, state: str, asked: Mapping[str, str], now: float
 ) -> tuple[JobsPage, bool]:
     """Read the jobs of a list. Return also whether some are left out."""
-    chosen: dict[str, Any] = {word: asked[word] or None for word in ("kind", "end", "header", "reason", "payload")}
+    chosen: dict[str, Any] = {
+        word: asked[word] or None for word in ("kind", "end", "header", "reason", "payload")
+    }
     chosen |= {word: moment(word, asked[word], now) for word in ("since", "until")}
     narrow = any(value is not None for value in chosen.values())
     if state in WORDS.dated:
         chosen["order"] = asked["order"] or WORDS.orders[1]
-    return await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE, **chosen), narrow
+    return await request.inspector.jobs(
+        name, state, request.param("cursor"), PER_PAGE, **chosen
+    ), narrow
 
 
 async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
-    """Draw the charts of the page from the trends, if there are some, else from the latest looks."""
+    """Draw the charts of the page from the trends, if there are some, else from the latest
+    looks."""
     name = page.queue.name
     span = request.param("span")
     if span and span not in SPANS:
@@ -122,7 +163,14 @@ def _latest(queue: QueueView) -> list[Chart]:
     if len(queue.trail) < 2:
         return []
     enqueued, completed = zip(*queue.trail, strict=True)
-    return [draw("Jobs a second", queue.looks, [("in", "accent", enqueued), ("done", "good", completed)], rate)]
+    return [
+        draw(
+            "Jobs a second",
+            queue.looks,
+            [("in", "accent", enqueued), ("done", "good", completed)],
+            rate,
+        )
+    ]
 
 
 async def matching(request: PageRequest) -> Answer:
@@ -133,7 +181,11 @@ async def matching(request: PageRequest) -> Answer:
         raise NotThere("There is no such bulk action.")
     counts = (await request.inspector.queue(name)).queue.counts
     done, total = (int(fields[one]) if fields[one].isdecimal() else 0 for one in ("done", "total"))
-    more = {"there": by_state(counts)[request.param("state")], "done": min(done, total), "total": total}
+    more = {
+        "there": by_state(counts)[request.param("state")],
+        "done": min(done, total),
+        "total": total,
+    }
     return "matching.html", {"queue": name, "fields": fields, **more}
 
 

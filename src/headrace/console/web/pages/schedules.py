@@ -24,4 +24,10 @@ async def schedule(request: PageRequest) -> Answer:
     if found is None:
         raise NotThere(f"There is no schedule {name!r} in queue {queue!r}.")
     now = (await request.inspector.queue(queue)).now
-    return "schedule.html", {"queue": queue, "found": found, "one": found.schedule, "missed": WORDS.missed, "now": now}
+    return "schedule.html", {
+        "queue": queue,
+        "found": found,
+        "one": found.schedule,
+        "missed": WORDS.missed,
+        "now": now,
+    }

@@ -9,4 +9,7 @@ async def tenants(request: PageRequest) -> Answer:
     """Show the shares and limits of all queues that have some."""
     view, _ = await request.seen()
     found = await request.inspector.tenants()
-    return "tenants.html", {"found": [one for one in found if request.rights.sees(one.queue)], "now": view.now}
+    return "tenants.html", {
+        "found": [one for one in found if request.rights.sees(one.queue)],
+        "now": view.now,
+    }

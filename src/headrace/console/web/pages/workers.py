@@ -25,11 +25,19 @@ async def worker(request: PageRequest) -> Answer:
         raise NotThere(f"There is no worker {wanted!r} in queue {name!r}.")
     view, queues = await request.seen()
     everywhere = programs(worker for queue in queues for worker in queue.workers)
-    program = next((one for one in everywhere if found.worker.name in {two.name for two in one.members}), None)
+    program = next(
+        (one for one in everywhere if found.worker.name in {two.name for two in one.members}), None
+    )
     program = program or Program(found.worker.name, [found.worker])
     jobs: list[JobView] = []
     for one in program.members[:QUEUES_SHOWN]:
         its = await request.inspector.worker(one.queue, one.name)
         jobs += its.jobs if its is not None else ()
     more = {"buttons": buttons(request, "worker", name), "now": latest(view.now, *jobs)}
-    return "worker.html", {"program": program, "worker": found.worker, "queue": name, "jobs": jobs, **more}
+    return "worker.html", {
+        "program": program,
+        "worker": found.worker,
+        "queue": name,
+        "jobs": jobs,
+        **more,
+    }

@@ -22,7 +22,12 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
         """Declare the options."""
         add = parser.add_argument
         add("--backend", default="default", help="Alias of the backend in TASKS; else default.")
-        add("--queue", action="append", default=[], help="A queue of QUEUES; may be repeated. Else all.")
+        add(
+            "--queue",
+            action="append",
+            default=[],
+            help="A queue of QUEUES; may be repeated. Else all.",
+        )
         add("--refused", action="store_true", help="List the rows that were set aside, and end.")
         add("--retry-refused", action="store_true", help="Let them be tried again, and end.")
         add("--json", action="store_true", help="Print JSON: an object a line.")

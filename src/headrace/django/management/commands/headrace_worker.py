@@ -21,25 +21,60 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
         """Declare the options."""
         add = parser.add_argument
         add("--backend", default="default", help="Alias of the backend in TASKS; else default.")
-        add("--queue", action="append", default=[], help="A queue of QUEUES; may be repeated. Else all.")
+        add(
+            "--queue",
+            action="append",
+            default=[],
+            help="A queue of QUEUES; may be repeated. Else all.",
+        )
         add("--processes", "-p", type=int, default=1, help="How many processes; else 1.")
-        add("--concurrency", type=int, help="Tasks at once, of each queue in each process; else as OPTIONS says.")
+        add(
+            "--concurrency",
+            type=int,
+            help="Tasks at once, of each queue in each process; else as OPTIONS says.",
+        )
         add("--reload", action="store_true", help="Start again when a module here has changed.")
-        add("--burst", action="store_true", help="End when the queues are empty but for failed tasks.")
+        add(
+            "--burst",
+            action="store_true",
+            help="End when the queues are empty but for failed tasks.",
+        )
         add("--health-port", type=int, help="Serve /live and /ready there; 0: any port.")
         add("--metrics-port", type=int, help="Serve /metrics there, for each process one port on.")
-        add("--max-outage", type=float, help="Seconds to wait for a server that went away; else for ever.")
+        add(
+            "--max-outage",
+            type=float,
+            help="Seconds to wait for a server that went away; else for ever.",
+        )
         add("--log-level", help="The least level that is logged: info, if not given.")
-        add("--log-format", choices=["text", "json"], help="text, if not given; json: an object a line.")
+        add(
+            "--log-format",
+            choices=["text", "json"],
+            help="text, if not given; json: an object a line.",
+        )
 
     def handle(self, **options: Any) -> None:
         """Run until all processes have ended. Exits with their code."""
-        names = ("reload", "burst", "health_port", "metrics_port", "max_outage", "log_level", "log_format")
+        names = (
+            "reload",
+            "burst",
+            "health_port",
+            "metrics_port",
+            "max_outage",
+            "log_level",
+            "log_format",
+        )
         chosen = {name: options[name] for name in names}
         if options["processes"] < 1:
             raise _base.CommandError("--processes: give 1 or more")
         try:
-            code = work(options["backend"], options["queue"], options["concurrency"], options["processes"], **chosen)
+            code = work(
+                options["backend"],
+                options["queue"],
+                options["concurrency"],
+                options["processes"],
+                **chosen,
+            )
         except (HeadraceError, ValueError) as error:
             raise _base.CommandError(str(error)) from None
         if code:
