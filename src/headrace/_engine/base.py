@@ -57,7 +57,8 @@ Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
-FEATURES = (shard_roles, fair_roles, presence_roles)  # features that add their own roles
+FEATURES = (shard_roles, fair_roles, presence_roles)
+"""Features that add their own roles, or admissions, when consumers join."""
 
 
 def note_ran(run: Run) -> None:

@@ -368,14 +368,13 @@ class Consumer:
         """Return the operation that leases up to *limit* jobs. The *name* is ours, or was when it
         was called."""
         handler = self.handler
-        batch = handler.max_size if handler.batch else 1
         return self.ops.lease(
             name,
             limit,
             woken=woken,
             kind=HeldJob,
             predecessor=predecessor,
-            batch=batch,
+            batch=handler.max_size if handler.batch else 1,
             same=handler.same,
             apart=self.suspects.may_come(self),
             fair=self.leasing.lines,
@@ -457,8 +456,12 @@ class Consumer:
 
     def may_lease(self) -> bool:
         """Tell whether this consumer may send lease calls."""
-        running = self.phase is Phase.RUNNING and self.registered
-        return running and not self.leasing.barred and not self.suspects.bar(self)
+        return (
+            self.phase is Phase.RUNNING
+            and self.registered
+            and not self.leasing.barred
+            and not self.suspects.bar(self)
+        )
 
     def may_idle(self) -> bool:
         """Tell whether the queue is idle for this worker, and the worker is subscribed to activity
@@ -484,11 +487,10 @@ class Consumer:
         sent at a time. Only `fetch` gathers batches.
         """
         room = self.room()
-        claim = self.registration.name_claim
         if (
             self.handler.batch
             or self.leasing.paused
-            or claim.predecessor
+            or self.registration.name_claim.predecessor
             or self.shared is not None
         ):
             return 0

@@ -353,11 +353,7 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
         consumer.leasing.levels_logged = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
     _note_queue(consumer, call, grant, now)
-    fresh = yield from admitted(consumer, consumer.admit(leased))
-    if consumer.leasing.quiet:  # since this call was sent
-        consumer.give_back([fresh])
-    else:
-        yield from _start(consumer, fresh, now)
+    yield from _start(consumer, leased, now)
 
 
 def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) -> None:
@@ -377,10 +373,9 @@ def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) 
 
 
 def _unknown(ops: Ops, levels: int) -> str:
-    known = ops.settings.priorities
     return (
-        f"queue {ops.keys.queue!r} has {levels} priority levels, and this worker knows {known}: jobs of others wait "
-        f"for a worker with priorities={levels}"
+        f"queue {ops.keys.queue!r} has {levels} priority levels, and this worker knows {ops.settings.priorities}: "
+        f"jobs of others wait for a worker with priorities={levels}"
     )
 
 
@@ -405,8 +400,15 @@ def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[Held
     return over
 
 
-def _start(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
-    if consumer.handler.batch:
+def _start(consumer: Consumer, leased: Sequence[HeldJob], now: float) -> Role:
+    """Start the leased jobs that are admitted."""
+    fresh = consumer.admit(leased)
+    for admission in consumer.leasing.admissions:
+        fresh = yield from admission(fresh)
+    fresh = yield from admitted(consumer, fresh)
+    if consumer.leasing.quiet:  # since this call was sent
+        consumer.give_back([fresh])
+    elif consumer.handler.batch:
         if not consumer.jobs.gathered:
             consumer.timers.full_at = now + consumer.handler.max_wait
         consumer.jobs.gathered += fresh

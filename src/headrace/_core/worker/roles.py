@@ -59,7 +59,8 @@ def all_roles(
     """Yield every role of a worker.
 
     *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of
-    two places. *members*: these consumers instead of all. *features*: each one adds its own roles.
+    two places. *members*: these consumers instead of all. *features*: each one adds its own roles,
+    and may add to the admissions of the consumers.
     """
     consumers = worker.consumers if members is None else members
     for group in by_place(consumers, place):

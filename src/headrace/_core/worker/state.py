@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import BlockThen, HeldJob
+from headrace._core.effects import BlockThen, Call, HeldJob
 from headrace._core.verdicts import Settlement, SettlementBatch
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
@@ -145,6 +145,9 @@ class Leasing:
     # the queue's number of levels that was logged, as this worker knows fewer
     levels_logged: int = 0
     loss_notices: int = 0  # number of messages that leases were taken from us
+    admissions: Sequence[Callable[[Sequence[HeldJob]], Call[Sequence[HeldJob]]]] = ()
+    """The features that decide which leased jobs start now. Each returns these, and has settled the
+    others. Its line in the engine's `FEATURES` adds it."""
     fair: FairLeasing | None = None  # if the queue had terms, or the worker declares some
 
     @property
