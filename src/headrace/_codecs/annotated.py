@@ -51,7 +51,6 @@ class TypeMismatch(Exception):
         self.at = at
 
     def within(self, at: str) -> TypeMismatch:
-        """Return the error for the enclosing value, in which this value is at *at*."""
         return TypeMismatch(self.wrong, at + self.at)
 
 
@@ -67,13 +66,10 @@ class TypeCodec:
 
 
 def misfit(value: Any, kind: Any) -> TypeMismatch:
-    """Make the error for a value that is not of type *kind*."""
     return TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
 
 
 def must_be(found: type, data: Any, kind: Any) -> Any:
-    """Return *data* if JSON's type of it is *found*, for a value of type *kind*. Raises
-    `TypeMismatch`."""
     if not isinstance(data, found):
         raise TypeMismatch(f"must be {name(kind)}, not {KINDS[type(data)]}")
     return data
@@ -215,7 +211,6 @@ def _member(kind: type[Enum], data: str) -> Enum:
 
 
 def unfit(hint: Any) -> ConfigurationError:
-    """Make the error for a type that JSON can't carry."""
     return ConfigurationError(
         f"{name(hint)} does not travel as JSON: take what it is made of, such as its id, or a dataclass"
     )
@@ -320,8 +315,6 @@ def _int(text: str) -> int:
 
 @frozen
 class Field:
-    """A part of an object, with its name, its shape, and whether it may be left out."""
-
     name: str
     shape: TypeCodec
     optional: bool
@@ -403,7 +396,6 @@ def _fields(kind: Any, making: Making) -> TypeCodec | None:
 
 
 def _item(key: str, hint: Any, making: Making, *, required: bool) -> Field:
-    """Return an item of a TypedDict. Its annotation may decide whether it is required."""
     own = get_origin(hint)
     if own in {typing.Required, typing.NotRequired}:
         required = own is typing.Required

@@ -75,7 +75,6 @@ class Key:
         return self._half + os.urandom(NONCE_BYTES // 2)
 
     def encrypt(self, nonce: bytes, data: bytes, known: bytes) -> bytes:
-        """Encrypt *data*, and authenticate it with *known*."""
         return cast("bytes", self._derived(nonce[:12]).encrypt(nonce[12:], data, known))
 
     def decrypt(self, nonce: bytes, data: bytes, known: bytes) -> bytes:

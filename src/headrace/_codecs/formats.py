@@ -62,8 +62,6 @@ def name(kind: Any) -> str:
 
 
 def require(payload: object, expected: tuple[type, ...] | None, kind: Any) -> None:
-    """Raise `TypeError` unless *payload* is an instance of one of the classes *expected* of
-    *kind*."""
     if expected is not None and not isinstance(payload, expected):
         raise TypeError(f"payload must be {name(kind)}, not {type(payload).__name__}")
 
@@ -241,8 +239,6 @@ class PydanticCodec(Generic[A]):
 
 
 class AnyJSON:
-    """JSON of any value that pydantic serializes, models among them."""
-
     def encode(self, payload: Any, /) -> bytes:
         import pydantic_core
 
@@ -252,7 +248,6 @@ class AnyJSON:
             raise CodecError(f"payload does not encode as JSON: {describe_error(error)}") from error
 
     def decode(self, data: bytes, /) -> Any:
-        """Decode JSON. Raises `CodecError` for anything else."""
         import pydantic_core
 
         try:

@@ -118,7 +118,6 @@ def _written(codec: Codec[Any], value: Any, shape: TypeCodec | None) -> bytes:
 
 
 def _of_bytes(codec: Any) -> bool:
-    """Tell whether a codec takes bytes, inside of all that is around it."""
     while not isinstance(codec, BytesCodec):
         codec = getattr(codec, "codec", None)
         if codec is None:
@@ -145,7 +144,6 @@ def _shape(function: Callable[..., Any]) -> TypeCodec | None:
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function inside of partials, decorators and methods."""
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)

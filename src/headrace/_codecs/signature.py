@@ -94,13 +94,11 @@ class Signature:
         return found
 
     def pack(self, args: Sequence[Any], options: Mapping[str, Any]) -> bytes:
-        """Write the arguments of a call. Raises `TypeError` for arguments that the function does
-        not take."""
         return self.written(self.packed(args, options))
 
     def packed(self, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by their names, as JSON has them. Raises `TypeError` as
-        `pack`."""
+        """Return the arguments of a call by their names, as JSON has them. Raises `TypeError` for
+        arguments that the function does not take."""
         try:
             bound = self._signature.bind(*args, **options).arguments
         except TypeError as error:
@@ -122,7 +120,6 @@ class Signature:
         return packed
 
     def written(self, packed: Mapping[str, Any]) -> bytes:
-        """Write packed arguments. Raises `TypeError` for values that JSON has not."""
         try:
             return dumped(packed)
         except TypeMismatch as misfit:
@@ -150,7 +147,6 @@ class Signature:
         return args, options
 
     def pack_result(self, value: Any) -> bytes:
-        """Write a result. Raises `TypeError` for one that is not of the annotated type."""
         try:
             return dumped(self.answer.pack(value))
         except TypeMismatch as misfit:
@@ -171,8 +167,6 @@ def unreadable(function: Callable[..., Any], error: NameError | AttributeError) 
 
 
 def _annotated(function: Any) -> Any:
-    """Return the function that has the annotations, inside of decorators, or the `__call__` of an
-    object."""
     function = inspect.unwrap(function)
     return function if hasattr(function, "__annotations__") else type(function).__call__
 

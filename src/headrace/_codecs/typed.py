@@ -52,11 +52,9 @@ class Typed(Around[Any]):
         return payload.data
 
     def opened(self, data: bytes) -> bytes:
-        """Return *data*, which the inner codec encoded."""
         return data
 
     def decode(self, data: bytes, /) -> Any:
-        """Return *data* as it is stored."""
         return data
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
@@ -65,5 +63,4 @@ class Typed(Around[Any]):
 
     @cached_property
     def inline(self) -> Codec[Any]:
-        """The same for payloads of schedules."""
         return self._with(inline(self.codec))

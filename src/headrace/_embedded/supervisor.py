@@ -34,7 +34,6 @@ def lock(fd: int, kind: int) -> bool:
 
 
 def ask(path: str, command: bytes) -> bytes:
-    """Return the server's answer, or nothing if there is none."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(1.0)

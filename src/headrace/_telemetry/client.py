@@ -82,7 +82,6 @@ class CallSpan:
         return answer
 
     def headers(self) -> Sequence[str]:
-        """Return the headers that pass the context on to jobs that the call creates."""
         return tracing.injected(self._inside())
 
 
@@ -228,7 +227,6 @@ class Traced:
         self.span = span.get_span_context()
 
     def headers(self) -> Sequence[str]:
-        """Return the headers that pass the context on to jobs made from this one."""
         return tracing.injected(self.context)
 
     def __str__(self) -> str:

@@ -13,7 +13,6 @@ REPORT_EVERY_S = 15.0  # seconds between two reports of a relay
 
 
 def record_relayed(place: Place, waits: Iterable[float]) -> None:
-    """Record for each row the seconds from its writing to its job."""
     meters: Any = instruments()
     if meters is not None:
         for wait in waits:

@@ -217,7 +217,6 @@ def plain(headers: Mapping[str, str]) -> bool:
 
 
 def baggage(headers: Mapping[str, str], context: Context) -> Context:
-    """Add to *context* the baggage of a job's headers."""
     if plain(headers):
         return context
     return trace.set_span_in_context(
@@ -226,7 +225,6 @@ def baggage(headers: Mapping[str, str], context: Context) -> Context:
 
 
 def context_of(span: Span, context: Context | None = None) -> Context:
-    """Put *span* into *context*, by default into an empty one."""
     return trace.set_span_in_context(span, NOWHERE if context is None else context)
 
 
@@ -246,14 +244,12 @@ def earlier(headers: Mapping[str, str]) -> SpanContext | None:
 
 
 def traceparent(context: SpanContext) -> str:
-    """Write a span as a `traceparent`, which `earlier` reads."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context_of(trace.NonRecordingSpan(context)))
     return carrier.get("traceparent", "")
 
 
 def ids(span: SpanContext | None) -> dict[str, str]:
-    """Return the ids by which logs name *span*, by default the current one."""
     found = span or trace.get_current_span().get_span_context()
     if not found.is_valid:
         return {}

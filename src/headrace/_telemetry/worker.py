@@ -89,7 +89,6 @@ class WorkerTelemetry:
 
     @_harmless
     def answered(self, op: Op[Any], reply: Any, since: float) -> None:
-        """Record one of the operations of a round trip that began at *since*."""
         if isinstance(reply, Grant):
             self.refresh()
             self._granted(reply, since)
@@ -179,7 +178,6 @@ class WorkerTelemetry:
     async def call_async(
         self, function: Callable[[Any], Awaitable[R]], unit: Sequence[HeldJob], argument: Any
     ) -> R:
-        """Run a coroutine like `call`, unless it `passes`."""
         run = self._begin(unit, argument)
         if run is None:
             return await function(argument)
@@ -196,7 +194,6 @@ class WorkerTelemetry:
         verdict: Settlement | None,
         error: BaseException | None,
     ) -> None:
-        """Record a settlement, a lost lease, or the loss of the worker's name."""
         trace = getattr(held, "trace", None)
         span = None if trace is None else trace.span
         if verdict is not None and held is not None:

@@ -48,7 +48,6 @@ NONE = Look()
 
 
 def usual_lag(points: Sequence[TrendPoint]) -> float | None:
-    """Return the usual wait of the oldest job in seconds. Returns `None` if too little is known."""
     return median(one.lag for one in points) if len(points) >= 10 else None
 
 
@@ -70,7 +69,6 @@ def admits(declared: str, buckets: Sequence[int], share: float = 1.0) -> bool:
 
 
 def lag_allowed(usual: float | None) -> float:
-    """Return for how many seconds the oldest job may wait."""
     return LAG_UNKNOWN_S if usual is None else max(LAG_S, 3.0 * usual)
 
 

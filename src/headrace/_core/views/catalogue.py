@@ -52,15 +52,12 @@ class Catalogue:
         return sorted({name for name, _ in self._names | self._found})
 
     def plain(self, name: str) -> bool:
-        """Tell whether there is a queue of this name that has no shards."""
         return (name, False) in self._names or (name, False) in self._found
 
     def sharded(self, name: str) -> bool:
-        """Tell whether there is a queue of this name that has shards."""
         return (name, True) in self._names or (name, True) in self._found
 
     def forget(self) -> None:
-        """Begin the search again the next time."""
         self._since = None
 
 
@@ -123,11 +120,9 @@ class OpsFactory:
         return {name: [self._make(ops.keys) for ops in parts[name]] for name in names}
 
     def about(self, parts: Sequence[Ops]) -> list[About]:
-        """Return the last replies of these shards."""
         return [self.abouts[ops.keys.prefix] for ops in parts]
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget the replies of other queues."""
         known = set(names)
         self.abouts = {
             prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known

@@ -74,12 +74,10 @@ class Choice:
 
     @property
     def newest(self) -> bool:
-        """Whether the newest comes first."""
         return self.order == "newest"
 
     @property
     def narrow(self) -> bool:
-        """Whether it leaves out any."""
         texts = self.kind, self.end, self.header, self.reason, self.payload
         return any(texts) or self.since is not None or self.until is not None
 

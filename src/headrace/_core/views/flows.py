@@ -60,7 +60,6 @@ def ranks(edges: Mapping[str, Sequence[str]]) -> dict[str, int]:
 def flow_of(
     name: str, queues: Sequence[QueueView], declared: Mapping[str, Mapping[str, str]]
 ) -> FlowView:
-    """Make the view of a flow from the queues of its stages, and their declarations."""
     stages: list[StageView] = []
     names = {queue.name.partition("/")[2] for queue in queues}
     for queue in queues:
@@ -78,13 +77,7 @@ def flow_of(
 
 
 class FlowViews(OverviewViews):
-    """Views of flows and their runs."""
-
     def flows(self) -> Call[tuple[FlowView, ...]]:
-        """Read the flows and other groups of queues. Each has its stages, as far as they had jobs,
-        with their counts.
-        """
-
         def build() -> Call[tuple[FlowView, ...]]:
             groups: dict[str, list[QueueView]] = {}
             for queue in (yield from self.overview()).queues:
@@ -112,9 +105,6 @@ class FlowViews(OverviewViews):
     def runs(
         self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = ""
     ) -> Call[RunsPage]:
-        """Read some runs of a flow, as a scan of the server finds them. They are in this state and
-        stage, and their ids begin with *prefix*.
-        """
         self._flow(flow, [])  # refused before anything is sent
         if not cursor.isdigit() and cursor:
             raise ValueError(f"cursor {cursor!r}: give that of the page before")
@@ -149,7 +139,6 @@ class FlowViews(OverviewViews):
         return (yield from self.kept(("runs", flow, cursor, state, stage, prefix), build))
 
     def run(self, flow: str, id: str) -> Call[RunView | None]:
-        """Read one run of a flow, or one of its children."""
         self._flow(flow, []).run(id)  # refused before anything is sent
 
         def build() -> Call[RunView | None]:

@@ -35,12 +35,9 @@ ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds a
 
 
 class JobViews(Reader):
-    """Views of jobs. They are lists by state, one job, and the search by id."""
-
     def jobs(
         self, name: str, state: str, cursor: str, limit: int, choice: Choice = EVERYTHING
     ) -> Call[JobsPage]:
-        """Read a page of the jobs in one state."""
         if state not in STATES and state != "ended":
             raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}, ended")
         choice.check(state)
@@ -102,7 +99,6 @@ class JobViews(Reader):
             most = room
 
     def kinds(self, name: str) -> Call[KindsPage]:
-        """Read which kinds of jobs ended last."""
         self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Call[KindsPage]:
@@ -153,7 +149,6 @@ class JobViews(Reader):
         return (yield from self.kept(("job", name, id), build))
 
     def _one(self, ops: Ops, id: str) -> Call[JobView | None]:
-        """Read one job of a shard, by the id that it has there."""
         shard = None if ops.keys.shard is None else ops.keys.shard.number
         state, token, now, cursor = yield from send(view_ops.seek_delivery(ops, id, ""))
         while state is None and cursor:
@@ -213,14 +208,12 @@ class JobViews(Reader):
 
 
 def _kind(kind: str | None, ended: Sequence[JobState[Any]]) -> KindView:
-    runs = _both(map(duration_of, ended))
-    waits = _both(map(wait_of, ended))
+    runs = _p50_and_p95(map(duration_of, ended))
+    waits = _p50_and_p95(map(wait_of, ended))
     return KindView(kind, len(ended), sum(one.state == "dead" for one in ended), runs, waits)
 
 
-def _both(some: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return the 50th and the 95th percentile of the known values. It is `None` if there is
-    none."""
+def _p50_and_p95(some: Iterable[float | None]) -> tuple[float, float] | None:
     known = sorted(one for one in some if one is not None)
     at = [min(len(known) - 1, int(len(known) * part)) for part in (0.5, 0.95)]
     return (known[at[0]], known[at[1]]) if known else None

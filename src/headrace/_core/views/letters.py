@@ -47,8 +47,6 @@ class Pile:
 
 
 class LetterViews(Reader):
-    """Views of dead letters, by reason and kind."""
-
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._piles: dict[str, Pile] = {}  # the last reading of many queues
@@ -58,7 +56,6 @@ class LetterViews(Reader):
         self._piles.clear()
 
     def dead(self, name: str) -> Call[DeadPage]:
-        """Group the dead letters of a queue."""
         return self.deaths([name], queue=name)
 
     def deaths(self, names: Sequence[str], key: str = "", queue: str = "") -> Call[DeadPage]:

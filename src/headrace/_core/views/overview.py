@@ -49,7 +49,6 @@ class ServerLook:
 
     @property
     def refused(self) -> int:
-        """The number of commands that the server has refused of late for lack of memory."""
         return self.counts[-1] - self.counts[0] if self.counts else 0
 
     def read(self, refusals: tuple[type[Exception], ...]) -> Call[None]:
@@ -87,8 +86,6 @@ def facts_of(texts: Sequence[str], address: str) -> ServerFacts:
 
 
 class OverviewViews(QueueViews):
-    """Views of all queues."""
-
     def __init__(self, *args: Any, place: Callable[[], str] = str) -> None:
         super().__init__(*args)
         self.server = ServerLook(place)
@@ -253,7 +250,6 @@ class OverviewViews(QueueViews):
 
 
 def joined(signs: Sequence[view_ops.Signs]) -> view_ops.Signs:
-    """Join the signs of a queue's shards, without their buckets."""
     numbers = ((one.letters, one.unhandled, one.held) for one in signs)
     letters, unhandled, held = map(sum, zip((0, 0, 0), *numbers, strict=True))
     kinds = tuple(dict.fromkeys(kind for one in signs for kind in one.kinds))

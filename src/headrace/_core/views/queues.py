@@ -35,8 +35,6 @@ NO_OUTBOX: tuple[float, OutboxView | None] = (-OUTBOX_S, None)
 
 
 class QueueViews(Reader):
-    """Views of queues, with their counts, schedules and trends."""
-
     def _queues(self, names: Sequence[str]) -> Call[list[QueueView]]:
         """Read some queues in two round trips. The first reads the number of levels, as the scripts
         take the streams of all.
@@ -58,8 +56,6 @@ class QueueViews(Reader):
     def _read(
         self, parts: Mapping[str, Sequence[Ops]], late: Sequence[str], due: Sequence[str]
     ) -> Call[list[QueueView]]:
-        """Read some queues, the outboxes of the queues *late*, and the workers of the queues
-        *due*."""
         ops: list[Op[Any]] = [outbox_ops.relayed(self._ops_factory.whole(name)) for name in late]
         ops += (view_ops.measure(one) for some in parts.values() for one in some)
         ops += (view_ops.workers(one) for name in due for one in parts[name])
@@ -140,7 +136,6 @@ class QueueViews(Reader):
     def _standing(
         self, name: str, parts: Sequence[Ops], declared: Mapping[str, str]
     ) -> Call[tuple[list[Share], list[LimitView]]]:
-        """Read the shares and the slots of a queue, if it has terms, as they may be shown."""
         if "terms" not in declared:
             return [], []
         shares, slots = yield from standing(parts)

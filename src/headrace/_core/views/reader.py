@@ -56,7 +56,6 @@ class Reader:
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
     def codec(self, name: str) -> Codec[Any]:
-        """Return the codec of a queue, as far as it was given."""
         return self._ops_factory.codecs.get(name, chosen(None))
 
     def kept(
@@ -85,13 +84,11 @@ class Reader:
         return cast("R", value)
 
     def forget(self) -> None:
-        """Drop all cached readings, as an action has changed the queue."""
         self._kept.clear()
         self._workers.clear()
         self._catalogue.forget()
 
     def _of(self, name: str) -> Call[list[Ops]]:
-        """Make the operations of each shard of a queue, for its current levels."""
         return (yield from self._ops_factory.levelled([name]))[name]
 
 

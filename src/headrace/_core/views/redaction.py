@@ -108,11 +108,9 @@ class Redaction:
         )
 
     def value(self, queue: str, header: str, value: str) -> str:
-        """Show a value of a header by which a queue's jobs are told apart."""
         return self.text(f"header {header}", value, Job("", b"", queue, headers={header: value}))
 
     def share(self, queue: str, fair: Sequence[str], share: Share) -> Share:
-        """Show the share of a value, which has a part for each header of *fair*."""
         parts = zip(fair, share.value, strict=False)
         return evolve(
             share,
@@ -122,7 +120,6 @@ class Redaction:
         )
 
     def slots(self, queue: str, limit: LimitView) -> LimitView:
-        """Show the slots that the values of a limit's header have taken."""
         values = (
             evolve(slot, value=self.value(queue, limit.key, slot.value)) for slot in limit.values
         )
@@ -159,7 +156,6 @@ class Redaction:
         return Payload(kind, shown, size, cut, whole=not cut and shown == text and kind != "hex")
 
     def attributes(self, flow: str, run: FlowState) -> dict[str, str]:
-        """Show the attributes of a run, lists with commas."""
         job: Job[Any] = Job(run.id, b"", flow)
         texts = {
             name: value if isinstance(value, str) else ", ".join(value)
@@ -171,13 +167,11 @@ class Redaction:
         }
 
     def reason(self, flow: str, run: FlowState) -> str | None:
-        """Show why a run, or a child of one, has failed or was cancelled."""
         if run.reason is None:
             return None
         return bounded(self.text("reason", run.reason, Job(run.id, b"", flow)), 2000)[0]
 
     def result_text(self, flow: str, id: str, data: bytes) -> Payload:
-        """Show a result of a run's stage."""
         kind, text = readable(data)
         shown, cut = bounded(self.text("result", text, Job(id, data, flow)))
         return Payload(kind, shown, len(data), cut or len(data) > READ_BYTES)
@@ -215,7 +209,6 @@ def duration_of(state: JobState[Any], now: float | None = None) -> float | None:
 
 
 def _numbered(job: JobView, attempt: int) -> str:
-    """Name the last delivery of a run, or the last attempt of another job."""
     return f"delivery {job.deliveries}" if job.is_run and job.deliveries else f"attempt {attempt}"
 
 

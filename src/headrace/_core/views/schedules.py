@@ -11,10 +11,7 @@ from headrace._protocol.keys import job_id
 
 
 class ScheduleViews(Reader):
-    """The view of one schedule."""
-
     def schedule(self, name: str, schedule: str) -> Call[ScheduleView | None]:
-        """Read a schedule of a queue, with the payload and headers of its jobs."""
         self._ops_factory.whole(name)  # refused before anything is sent
         job_id(schedule)
 

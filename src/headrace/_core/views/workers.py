@@ -13,10 +13,7 @@ from headrace._protocol.limits import CLAIMS_PER_SCRIPT, LISTED_PER_SCRIPT
 
 
 class WorkerViews(Reader):
-    """Views of workers."""
-
     def worker(self, name: str, worker: str) -> Call[WorkerView | None]:
-        """Read a worker of a queue, and which jobs it has leased."""
         self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Call[WorkerView | None]:
