@@ -28,7 +28,7 @@ from headrace._protocol.features.flows.ops import FlowOps, new_run
 from headrace._protocol.op import Op
 from headrace._telemetry.client import SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
-from headrace.errors import ConfigurationError, NotDurable
+from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,10 +106,6 @@ class BaseFlow(Connected, Stages):
 
     def _lasts(self, op: Op[R], durable: str | None) -> Op[R]:
         return with_durability(op, self._durable if durable is None else Durability.of(durable))
-
-    def _not_durable(self, error: NotDurable) -> None:
-        """Say with an error of `start` that its run has begun."""
-        error.receipts = error.answers
 
     def _start(
         self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,

@@ -66,7 +66,6 @@ class Guided:
         return {}
 
     def _way_out(self, name: str) -> str:
-        """Say where a name is, or give its name in headrace."""
         if name in self._elsewhere:
             return f": here it is {self._elsewhere[name]}"
         others = {where: dir(other.__class__) for where, other in self._beside().items()}

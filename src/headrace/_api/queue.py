@@ -129,8 +129,7 @@ class BaseQueue(Guided, Connected):
         codec = chosen(codec)
         self.ops: EveryOp
         self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap]
-        alone = settings.shards == 1
-        if alone:
+        if settings.shards == 1:
             self.ops = EveryOp(keys, settings, codec, namespace)
             self._verbs = QueueVerbs(OneShard(self.ops))
         else:
@@ -181,7 +180,7 @@ class BaseQueue(Guided, Connected):
                 self._undeclared = False
                 self._short = self._may_be_short()
             for answer in answers:
-                self._declares(answer)
+                self._warn_of_differences(answer)
         return (yield from call)
 
     def _may_be_short(self) -> bool:
@@ -201,8 +200,7 @@ class BaseQueue(Guided, Connected):
     def _ours(self) -> dict[str, str]:
         return self.ops.declaration()
 
-    def _declares(self, answer: Declaration | None) -> None:
-        """Warn of options that other programs declare differently."""
+    def _warn_of_differences(self, answer: Declaration | None) -> None:
         if answer is None or not answer.others:
             return
         for text in answer.differences(self.name, self._ours(), serving=False):
@@ -229,7 +227,6 @@ class BaseQueue(Guided, Connected):
         return self._prepared[isinstance(item, tuple)], item
 
     def _received(self, name: str, new: bool) -> Any:
-        """Make the receipt of a job, which asks this queue for its result."""
         return received(name, new, self._receipt, QueueSource(self))
 
     def _job(
@@ -243,7 +240,6 @@ class BaseQueue(Guided, Connected):
         cost: float | None,
         **conditions: Any,
     ) -> Any:
-        """Return the payload alone, or with all that was given beside it, as a `NewJob`."""
         beside = (
             id is not None
             or headers is not None
@@ -271,10 +267,9 @@ class BaseQueue(Guided, Connected):
     def _enqueue(
         self, given: Any, full: Full | None, timeout: Timeout, durable: str | None
     ) -> tuple[Call[Any], SendSpan | None]:
-        """Check a payload or `NewJob`, and make the call that adds it."""
         job: NewJob[Any] = given if is_new(given) else NewJob(given)
         settings = self.ops.settings
-        lasts = settings.durable if durable is None else Durability.of(durable)
+        lasts = self._durable(durable)
         about_id = (settings.unique_for is not None and job.id is not None) or conditional(job)
         if full is not None:
             checked_full(full)
@@ -294,7 +289,6 @@ class BaseQueue(Guided, Connected):
         return self._recorded(self._added_by(self._verbs.enqueue(job, add, asks=False))), sending
 
     def _added_by(self, call: Call[list[Receipt]]) -> Call[Any]:
-        """Make a call that adds a job. Return the receipt."""
         try:
             return self._bound((yield from call))[0]
         except NotDurable as error:  # the job is in the queue
@@ -382,16 +376,6 @@ class BaseQueue(Guided, Connected):
             ops.complete([claim], fenced=fenced, results=results, then=then), durability
         ), settling
 
-    def _handing(
-        self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]
-    ) -> Call[list[str]] | None:
-        """Make the call that sends follow-ups to other shards than the job's, if there are any."""
-        return (
-            self._verbs.hand_over(lease.claim)
-            if then and self._verbs.hands_over(lease.claim, then)
-            else None
-        )
-
     def _next(self, job: NewJob[Any]) -> Place:
         return self._place if job.queue is None else Place(job.queue, self._settings)
 
@@ -419,7 +403,6 @@ class BaseQueue(Guided, Connected):
         ), settling
 
     def _cause(self, reason: object) -> Any:
-        """Describe an exception that is given as a reason. The checks handle any other value."""
         if not isinstance(reason, BaseException):
             return reason
         traceback = traced(reason) if self.ops.settings.tracebacks else ""
@@ -456,7 +439,6 @@ class BaseQueue(Guided, Connected):
         )
 
     def _find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
-        """Find a job, with the results of its steps."""
         found = yield from self._verbs.views.find(id, key)
         return None if found is None else with_results(self.ops.bound, found)
 

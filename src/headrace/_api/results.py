@@ -121,7 +121,6 @@ class CompletionTracker:
 
     @property
     def notified(self) -> bool:
-        """Whether messages report the ends of jobs."""
         return self._verbs.results.notified
 
     @property
@@ -130,13 +129,11 @@ class CompletionTracker:
         return verbs
 
     @property
-    def asks(self) -> bool:
-        """Whether the queue must be polled."""
+    def must_poll(self) -> bool:
         return bool(self.receipts) and not self.notified
 
     def patience(self, seconds: float, now: float) -> float:
-        """Return how long to wait at most, for messages or until the next poll."""
-        if self.asks:
+        if self.must_poll:
             return max(0.0, min(seconds, self.refresh_at - now))
         return min(seconds, results.NOTICE_WITHIN_S) if self.doubtful else seconds
 
@@ -178,7 +175,6 @@ class _Nothing(Iterator[Any], AsyncIterator[Any]):
 
 
 def late(trackers: Iterable[CompletionTracker], seconds: float) -> TimeoutError:
-    """Make the error that says how many have not ended in time."""
     left = [name for tracker in trackers for name in tracker.receipts]
     some = ", ".join(map(repr, left[:5])) + (", …" if len(left) > 5 else "")
     return TimeoutError(f"{len(left)} jobs have not ended within {seconds:g} s: {some}; they go on")

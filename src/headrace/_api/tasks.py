@@ -141,7 +141,6 @@ class BaseTask(Guided, Generic[P, R, C]):
         )
 
     def _told_apart(self, terms: Terms | None, packed: Mapping[str, Any]) -> dict[str, str]:
-        """Return the headers for which the terms of the queue take arguments."""
         if terms is None:
             return {}
         try:
@@ -193,7 +192,6 @@ class BaseTasks(Guided):
         deadline: float | timedelta | None,
         priority: int,
     ) -> K:
-        """Make a task of *function*, and register it with the workers that serve us."""
         if isinstance(function, BaseTask):
             raise ConfigurationError(
                 f"{function!r} is a task already; @tasks.cron goes above @tasks.task"
@@ -257,7 +255,6 @@ class BaseTasks(Guided):
         tz: str | ZoneInfo | None,
         missed: str,
     ) -> K:
-        """Declare a schedule for a task of ours, or for *function*, which becomes one."""
         timing = Timing.of(every, cron, tz)
         missed = missed_policy(missed)
         task = function
@@ -313,8 +310,7 @@ def serve(tasks: BaseTasks, register: Register) -> None:
     tasks._workers.append(register)
 
 
-def check(tasks: BaseTasks) -> None:
-    """Raise `ConfigurationError` if the annotations of a task can't be read."""
+def check_annotations(tasks: BaseTasks) -> None:
     for task in tasks._named.values():
         task._signature.check()
 
@@ -328,14 +324,12 @@ def typed(queue: Any, jobs: Sequence[Any], receipts: Sequence[Any]) -> Any:
 
 
 def receipt_of(task: BaseTask[..., Any, Any], id: str) -> Any:
-    """Make the receipt of an earlier call of *task*, of the queue's colour."""
     made: BaseReceipt[Any] = BaseReceipt(job_id(id), False)
     (receipt,) = task._tasks.queue._bound([made], task._signature.unpack_result)
     return receipt
 
 
-def declared(queue: str, some: Sequence[BaseTasks]) -> Declared | None:
-    """Collect the schedules that tasks of *queue* declare. Returns `None` if it has no tasks."""
+def declared_schedules(queue: str, some: Sequence[BaseTasks]) -> Declared | None:
     its = [tasks for tasks in some if tasks.queue.name == queue]
     return Declared([one for tasks in its for one in tasks._recurring]) if its else None
 
@@ -346,7 +340,6 @@ def serves_coroutines(tasks: BaseTasks) -> bool:
 
 
 def encoder(task: BaseTask[..., Any, Any]) -> Callable[[Any], bytes]:
-    """Return the function that encodes the results of a task."""
     return task._signature.pack_result
 
 
@@ -389,7 +382,7 @@ def _look_at(task: BaseTask[..., Any, Any]) -> None:
     try:
         _ = task._signature.shapes
         _ = task._signature.answer
-    # of something that is declared later; looked at again by `check`
+    # of something that is declared later; looked at again by `check_annotations`
     except (NameError, AttributeError):
         pass
     except ConfigurationError as error:

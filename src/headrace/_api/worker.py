@@ -15,7 +15,14 @@ from tenacity import wait_exponential_jitter
 from headrace._api.flow import Stages
 from headrace._api.guide import OF_WORKERS, Guided
 from headrace._api.queue import BaseQueue
-from headrace._api.tasks import BaseTask, BaseTasks, check, declared, encoder, serve
+from headrace._api.tasks import (
+    BaseTask,
+    BaseTasks,
+    check_annotations,
+    declared_schedules,
+    encoder,
+    serve,
+)
 from headrace._api.tasks import handler as task_handler
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.shards.map import ShardMap
@@ -60,7 +67,6 @@ DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
 
 
 def new_worker_name() -> str:
-    """Make a name for a worker that was given none."""
     return f"worker-{secrets.token_hex(4)}"
 
 
@@ -108,7 +114,6 @@ def merged(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSe
 
 
 def _serves(handler: HandlerSettings) -> str:
-    """Describe a handler by its queue, its functions, and how many run at once."""
     others = " (other kinds)" if handler.kinds else ""
     functions = [
         called(one.function) + (others if kind is None else f" (kind {kind})")
@@ -319,8 +324,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             "batch": True,
             "max_size": max_size,
             "max_wait": checks.seconds("max_wait", max_wait),
+            "same": same,
         }
-        own["same"] = same
 
         def register(function: F) -> F:
             self._register(*declared, function, concurrency, retry, deadline, **own)
@@ -493,7 +498,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         environment's. Join an embedded server.
         """
         for tasks in self._tasks:
-            check(tasks)
+            check_annotations(tasks)
         if not self.handlers:
             raise ConfigurationError(
                 "this worker has no handlers: register one with @worker.handler(queue)"
@@ -572,7 +577,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             else:
                 plain = KindConsumer if h.kinds else Consumer
                 kind = PersistentConsumer if h.persistent else plain
-                recurring = declared(h.queue, self._tasks)
+                recurring = declared_schedules(h.queue, self._tasks)
                 make = partial(_consumer, kind, h, self.name, recurring, named=self.named)
             consumers += _of_all_shards(make, ops) if queue_settings.shards > 1 else [make(ops)]
         return Lifecycle(self.settings, consumers)

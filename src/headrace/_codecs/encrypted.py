@@ -215,15 +215,14 @@ class Encrypted(Around[T]):
                 f"payload is encrypted by key {shown!r}, which is not among those given: {known}"
             )
         try:
-            return key.decrypt(nonce, sealed, head + self._place(data))
+            return key.decrypt(nonce, sealed, head + self._sealed_for(data))
         except self._invalid:
             raise CodecError(
                 f"payload does not decrypt by key {shown!r}: changed, of another queue or job, or another key of that "
                 "name"
             ) from None
 
-    def _place(self, data: bytes) -> bytes:
-        """Return the place that an envelope must have been sealed for."""
+    def _sealed_for(self, data: bytes) -> bytes:
         version = data[len(MAGIC) : HEAD_BYTES]
         if version == UNBOUND:
             if self._unbound:

@@ -201,5 +201,4 @@ def _take(
 
 
 def _is_verdict(kind: Any) -> bool:
-    """Tell whether a task that returns *kind* has no result."""
     return isinstance(kind, type) and issubclass(kind, Verdict)

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from headrace import _forks
 from headrace._embedded import supervisor
-from headrace._embedded.supervisor import PATIENCE_S, ask, lock
+from headrace._embedded.supervisor import PATIENCE_S, ask, try_lock
 from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
 __all__ = ["EmbeddedServer"]
@@ -193,7 +193,7 @@ class _Member:
         entered = False
         try:
             # Refused while a supervisor stops the server: ours must be a fresh one.
-            entered = _wait(lambda: lock(self._fd, fcntl.LOCK_SH))
+            entered = _wait(lambda: try_lock(self._fd, fcntl.LOCK_SH))
         finally:
             if not entered:
                 self.drop()
@@ -218,7 +218,9 @@ class _Member:
                 with _held(self.place.root / "start.lock"):
                     # A refused upgrade may lose the shared lock. No other process joins or leaves
                     # now, so it can't be had again only if that let the supervisor in.
-                    last = lock(self._fd, fcntl.LOCK_EX) or not lock(self._fd, fcntl.LOCK_SH)
+                    last = try_lock(self._fd, fcntl.LOCK_EX) or not try_lock(
+                        self._fd, fcntl.LOCK_SH
+                    )
                     self.drop()
                     if last:
                         _wait(lambda: _is_gone(self.place))
@@ -275,7 +277,7 @@ def _wait(condition: Callable[[], bool]) -> bool:
 def _held(path: Path) -> Generator[None, None, None]:
     fd = _open(path)
     try:
-        if not _wait(lambda: lock(fd, fcntl.LOCK_EX)):
+        if not _wait(lambda: try_lock(fd, fcntl.LOCK_EX)):
             raise HeadraceError(
                 f"another process has held {path} for {PATIENCE_S:g} s: it is starting or stopping "
                 "the embedded server, or was suspended meanwhile; try again"
@@ -292,7 +294,7 @@ def _ensure(place: _Place) -> str:
     while True:
         fd = _open(place.root / "supervisor.lock")
         try:
-            if lock(fd, fcntl.LOCK_EX):
+            if try_lock(fd, fcntl.LOCK_EX):
                 if launched:
                     raise place.failure("the embedded server does not start")
                 _launch(place, fd)
@@ -314,7 +316,7 @@ def _is_gone(place: _Place) -> bool:
     """Tell whether supervisor and server have ended. The caller holds start.lock."""
     fd = _open(place.root / "supervisor.lock")
     try:
-        if not lock(fd, fcntl.LOCK_EX):
+        if not try_lock(fd, fcntl.LOCK_EX):
             return False
         if _is_free(place.root / "server.lock"):
             return True
@@ -327,7 +329,7 @@ def _is_gone(place: _Place) -> bool:
 def _is_free(path: Path) -> bool:
     fd = _open(path)
     try:
-        return lock(fd, fcntl.LOCK_EX)
+        return try_lock(fd, fcntl.LOCK_EX)
     finally:
         _close(fd)
 

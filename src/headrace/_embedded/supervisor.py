@@ -24,8 +24,7 @@ PATIENCE_S = 30.0  # seconds for each thing we wait for: a lock, the server's an
 RESTARTS, PER_S = 5, 60.0  # so many restarts, at most, in so many seconds
 
 
-def lock(fd: int, kind: int) -> bool:
-    """Take the lock if it is free now. Return false if not."""
+def try_lock(fd: int, kind: int) -> bool:
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -89,7 +88,7 @@ def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
 def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None:
     held = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if not lock(held, fcntl.LOCK_EX):
+        if not try_lock(held, fcntl.LOCK_EX):
             return None
         options = {
             "port": "0",

@@ -100,7 +100,7 @@ class SendSpan(CallSpan):
         each: bool = False,
     ) -> None:
         given = cast("Mapping[str, str]", headers if isinstance(headers, Mapping) else NO_HEADERS)
-        own = tracing.carries(given)  # then it was created elsewhere
+        own = tracing.carries_context(given)  # then it was created elsewhere
         super().__init__(place, "send", batch=batch, kind=tracing.CALL if own or each else None)
         self._number = len(jobs) if isinstance(jobs, Sized) else 1
         self._links = tracing.LINKS_AT_MOST
@@ -172,7 +172,7 @@ class SettleSpan(CallSpan):
         return [self._create(job, place) if is_new(job) else job for job in jobs]
 
     def _create(self, job: NewJob[Any], place: Callable[[NewJob[Any]], Place]) -> NewJob[Any]:
-        if isinstance(job.headers, Mapping) and tracing.carries(job.headers):
+        if isinstance(job.headers, Mapping) and tracing.carries_context(job.headers):
             return job
         traced = tracer()
         context = self._inside()

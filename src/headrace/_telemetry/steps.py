@@ -21,9 +21,6 @@ STEP_WORDS = {
 
 
 def record_step(place: Place, claim: Claim, event: str, step: str, earlier: str = "") -> None:
-    """Count and log an event of a run. Link the span of the step to the delivery with the trace
-    *earlier*.
-    """
     if earlier:
         tracing.link_to_delivery(earlier)
     meters = instruments()

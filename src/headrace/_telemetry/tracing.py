@@ -197,15 +197,13 @@ def injected(context: Context | None = None) -> list[str]:
     return flat
 
 
-def carries(headers: Mapping[str, str]) -> bool:
-    """Tell whether a job's headers carry the context in which it was created."""
+def carries_context(headers: Mapping[str, str]) -> bool:
     propagator.refresh()
     return bool(headers) and not propagator.parents.isdisjoint(headers)
 
 
-def sent(headers: Mapping[str, str]) -> Context | None:
-    """Extract the context in which a job was created, if its headers carry one."""
-    if not carries(headers):
+def context_in(headers: Mapping[str, str]) -> Context | None:
+    if not carries_context(headers):
         return None
     found = propagate.extract(headers, NOWHERE)
     return found if trace.get_current_span(found).get_span_context().is_valid else None
@@ -229,7 +227,7 @@ def context_of(span: Span, context: Context | None = None) -> Context:
 
 
 def origin(headers: Mapping[str, str]) -> SpanContext | None:
-    found = sent(headers)
+    found = context_in(headers)
     return None if found is None else trace.get_current_span(found).get_span_context()
 
 

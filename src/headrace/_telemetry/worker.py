@@ -320,7 +320,7 @@ class _Run:
         if telemetry.tracer is None:
             return
         poll = cast("Traced | None", getattr(unit[0], "trace", None))
-        sent = tracing.sent(jobs[0].headers) if telemetry.message else None
+        sent = tracing.context_in(jobs[0].headers) if telemetry.message else None
         if sent is None and poll is not None and not poll.recording:
             self._context = poll.context  # as in `_unsampled`
         else:

@@ -20,7 +20,6 @@ Stream = Iterable[T] | AsyncIterable[T]  # jobs as they are made
 
 
 async def each(items: Stream[T]) -> AsyncIterator[T]:
-    """Yield the items of an iterable, asynchronous or not."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item

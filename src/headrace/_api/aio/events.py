@@ -69,7 +69,6 @@ class AsyncEventStream:
         return self._found.pop()
 
     def _seconds_left(self, start: float) -> float:
-        """Return the seconds left to listen. It is 0 if no event came for too long."""
         if self._timeout is None:
             return PING_AFTER_S
         return max(0.0, min(PING_AFTER_S, start + self._timeout - time.monotonic()))

@@ -64,7 +64,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
                 *self._start(payload, id, attributes, stage, delay, headers, durable)
             )
         except NotDurable as error:
-            self._not_durable(error)
+            error.receipts = error.answers  # the run has begun
             raise
 
     async def complete(

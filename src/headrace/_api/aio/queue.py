@@ -251,7 +251,9 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         for declaration in self._declarations():
             # once more, as a connection may be cut
             answer = await self._executor.attempt(declaration, COURTESY_S)
-            self._declares(answer or await self._executor.attempt(declaration, COURTESY_S))
+            self._warn_of_differences(
+                answer or await self._executor.attempt(declaration, COURTESY_S)
+            )
 
     async def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
@@ -309,8 +311,8 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         if (noting := last_progress([lease.claim])) is not None:
             await self._drive(noting, None, timeout)
         won = (await self._run(*completing, timeout))[0]
-        if won and (handing := self._handing(lease, then)) is not None:
-            await self._drive(handing, None, timeout)
+        if won and then and self._verbs.hands_over(lease.claim, then):
+            await self._drive(self._verbs.hand_over(lease.claim), None, timeout)
         return won
 
     async def complete_many(

@@ -22,7 +22,6 @@ Stream = Iterable[T]  # jobs as they are made
 
 
 def each(items: Stream[T]) -> Iterable[T]:
-    """Return the items of an iterable. Nothing is awaited here."""
     return items
 
 

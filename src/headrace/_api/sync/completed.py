@@ -22,7 +22,6 @@ class Wakeup(Event):
         """Do nothing, because other waiters may not have refreshed yet."""
 
     def answer(self) -> None:
-        """Clear it, before all refresh."""
         super().clear()
 
 
@@ -49,7 +48,7 @@ def completed(trackers: Sequence[CompletionTracker], seconds: float) -> Iterator
             for tracker in [
                 tracker
                 for tracker in trackers
-                if tracker.asks and tracker.refresh_at <= time.monotonic()
+                if tracker.must_poll and tracker.refresh_at <= time.monotonic()
             ]:
                 for receipt in tracker.queue._drive(tracker.refresh()):
                     yield receipt
@@ -59,7 +58,7 @@ def completed(trackers: Sequence[CompletionTracker], seconds: float) -> Iterator
             rest = end - now
             if rest <= 0:
                 raise late(trackers, seconds)
-            waits = [tracker.patience(rest, now) for tracker in trackers if tracker.asks]
+            waits = [tracker.patience(rest, now) for tracker in trackers if tracker.must_poll]
             waits += [
                 waiters.patience(tracker.patience(rest, now)) for tracker, waiters, _ in watched
             ]

@@ -27,10 +27,7 @@ def queues(client: redis.Redis, *, namespace: str = "headrace") -> list[str]:
     """List the names of all queues of *namespace*, sorted. SCAN over the whole database, which is
     O(keys), in small steps.
     """
-    anything: Any = client  # scan_iter is half annotated
-    keys: Iterable[Any] = anything.scan_iter(pattern(namespace), count=1000)
-    found = (queue_of(text(key)) for key in keys)
-    return sorted({name for name in found if name})
+    return sorted(set(Discovery(client, namespace).names()))
 
 
 def workers(client: redis.Redis, *, namespace: str = "headrace") -> list[WorkerState]:
@@ -99,7 +96,6 @@ class Discovery:
         return shards_of(self.client, name, self.namespace)
 
     def flow(self, name: str, stages: Iterable[str]) -> FoundFlow:
-        """Open a flow whose stages have these names."""
         return FoundFlow(name, self.client, self.namespace, stages)
 
     def runs(self, flow: str | None = None) -> Iterator[tuple[str, FlowState]]:
@@ -140,11 +136,9 @@ class FoundFlow(Flow):
             self.ops.declare(stage, (), (), {})
 
     def states(self, names: Sequence[str]) -> list[FlowState | None]:
-        """Return the last written states of runs or of their children."""
         return self._drive(sharded.read(self.ops, names))
 
     def states_at(self, names: Mapping[int | None, Sequence[str]]) -> Iterator[FlowState]:
-        """Yield the states of runs whose shards are known."""
         known = self._drive(sharded.places(self.ops))
         for states in self._drive(sharded.read_at(known, names)).values():
             yield from states.values()

@@ -65,7 +65,7 @@ class Flow(Closing, BaseFlow, Driver):
                 *self._start(payload, id, attributes, stage, delay, headers, durable)
             )
         except NotDurable as error:
-            self._not_durable(error)
+            error.receipts = error.answers  # the run has begun
             raise
 
     def complete(

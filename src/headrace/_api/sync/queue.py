@@ -248,7 +248,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         for declaration in self._declarations():
             # once more, as a connection may be cut
             answer = self._executor.attempt(declaration, COURTESY_S)
-            self._declares(answer or self._executor.attempt(declaration, COURTESY_S))
+            self._warn_of_differences(answer or self._executor.attempt(declaration, COURTESY_S))
 
     def lease(
         self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
@@ -306,8 +306,8 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         if (noting := last_progress([lease.claim])) is not None:
             self._drive(noting, None, timeout)
         won = self._run(*completing, timeout)[0]
-        if won and (handing := self._handing(lease, then)) is not None:
-            self._drive(handing, None, timeout)
+        if won and then and self._verbs.hands_over(lease.claim, then):
+            self._drive(self._verbs.hand_over(lease.claim), None, timeout)
         return won
 
     def complete_many(

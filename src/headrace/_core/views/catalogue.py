@@ -112,7 +112,6 @@ class OpsFactory:
         return [keys, *some] if not some or self.catalogue.plain(keys.queue) else some
 
     def levelled(self, names: Sequence[str]) -> Call[dict[str, list[Ops]]]:
-        """Like `of`, for the current priority levels."""
         parts = yield from self.of(names)
         every = [ops for name in names for ops in parts[name]]
         abouts = yield from send_all([view_ops.about(ops) for ops in every])

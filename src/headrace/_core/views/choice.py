@@ -81,8 +81,7 @@ class Choice:
         texts = self.kind, self.end, self.header, self.reason, self.payload
         return any(texts) or self.since is not None or self.until is not None
 
-    def begin(self, state: str) -> str:
-        """Return the cursor of the first job that may be of the right time."""
+    def first_cursor(self, state: str) -> str:
         first = self.until if self.newest else self.since
         if first is None or state not in DATED:
             return ""

@@ -154,7 +154,6 @@ class FlowViews(OverviewViews):
         return (yield from self.kept(("run", flow, id), build))
 
     def _run(self, flow: FlowOps, id: str) -> Call[RunView | None]:
-        """Read one run in its place, and the states of some jobs of it that go on."""
         found, begun = yield from send(flow.whole_run(id))
         for _ in range(PAGES_OF_A_RUN - 1):
             if begun is None:

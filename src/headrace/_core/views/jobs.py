@@ -59,7 +59,11 @@ class JobViews(Reader):
                 if choice.narrow and (looked >= LOOKED_AT_MOST or size >= READ_AT_MOST_BYTES):
                     break
                 found, read, inner, now = yield from self._page(
-                    parts[at], state, inner or choice.begin(state), limit - len(states), choice
+                    parts[at],
+                    state,
+                    inner or choice.first_cursor(state),
+                    limit - len(states),
+                    choice,
                 )
                 states = states + found
                 looked = looked + read[0]

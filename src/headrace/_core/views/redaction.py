@@ -34,8 +34,6 @@ class Redaction:
         self._redact = redact
 
     def gone(self, name: str, id: str, end: JobState[Any] | None, result: bytes | None) -> JobView:
-        """Show a job that has ended, by its *end* in the queue's history, if any, and by its
-        result."""
         job: Job[Any] = Job(id, b"", name) if end is None else end.job
         shown = None if result is None else self.payload(job, result, "result")
         if end is None:
@@ -213,7 +211,6 @@ def _numbered(job: JobView, attempt: int) -> str:
 
 
 def _ended(job: JobView) -> list[Moment]:
-    """List the ends of attempts that did not end the job."""
     found = list[Moment]()
     for one in job.attempts:
         worker = one.worker or "no worker"
