@@ -171,7 +171,6 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         self._enqueued(result, began)
 
     def _write(self, queue: str, job: NewJob[bytes]) -> None:
-        """Write a job as a row of the transaction under way, or of one of its own."""
         outbox = outbox_of(self.settings, self.queue(queue))
         with import_module("django.db.transaction").atomic(using=self.settings.database):
             outbox.enqueue(self.settings.database, job)
@@ -238,7 +237,6 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             raise contract.TaskResultDoesNotExist(why) from error
 
     def _in_outbox(self, id: str) -> Any:
-        """Return the result of a task that is a row of the outbox yet, or `None`."""
         db: Any = import_module("django.db")
         table = table_name("headrace_outbox", self.settings.schema)
         with db.connections[self.settings.database].cursor() as cursor:
@@ -328,7 +326,6 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
                 )
 
     def _shared(self, other: TaskBackend) -> str:
-        """Name the queues that two backends share, or return ''."""
         if self.queues and other.queues:
             return ", ".join(
                 f"queue {name!r}" for name in sorted(map(str, self.queues & other.queues))

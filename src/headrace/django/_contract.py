@@ -45,7 +45,6 @@ class Contract:
         return getattr(self.exceptions, name, None) or getattr(self.exceptions, f"{name}Error")
 
     def context(self, result: Any, job: Any) -> Any:
-        """Make the context of a running task. It is Django's, with the job added."""
         made = self._context(task_result=result)
         object.__setattr__(made, "job", job)
         return made

@@ -177,7 +177,6 @@ class Options:
         }
 
     def relayed_by(self) -> str:
-        """Return the alias of the database on which a worker relays."""
         return self.relay_database or self.database
 
     def place(self) -> tuple[str, str]:

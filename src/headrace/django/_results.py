@@ -22,7 +22,6 @@ NO_ERROR = "headrace.errors.JobFailed"
 
 
 def now() -> datetime:
-    """Return the time as Django's settings have it, aware, or naive in the local zone."""
     return moment(time.time())
 
 
@@ -160,7 +159,6 @@ def attempted(result: Any, state: JobState[Any]) -> None:
 
 
 def result_of(alias: str, state: JobState[Any], task: Any, value: Any) -> Any:
-    """Make the result of a job in any state. *value* is the task's, if it was completed."""
     result = new(alias, state.job, task)
     names = contract.contract_of(task)
     attempted(result, state)

@@ -106,7 +106,6 @@ class Runner:
         return result
 
     def _final(self, job: Job[bytes], error: BaseException, task: Any) -> bool:
-        """Tell whether the task has failed for good, as it has no attempts left."""
         stopping = InnerWorker(self._worker).stopping
         if job.lost or isinstance(error, (RunSuspended, RunLost)):
             return False

@@ -136,7 +136,6 @@ class Batch:
 
     @property
     def found(self) -> bool:
-        """Whether there was a row to move, or to refuse. Then there may be more."""
         return bool(self.jobs or self.refused)
 
     @property
@@ -253,7 +252,6 @@ class Batch:
         self.waited.append(row["waited_ms"])
 
     def wrong(self, job: NewJob[bytes]) -> bool:
-        """Tell whether no queue takes a job."""
         try:
             InnerQueue(self.queue).encoded(evolve(job, if_exists=None))
         except Exception:
@@ -292,8 +290,6 @@ class Batch:
         InnerQueue(self.queue).record_relayed(waited / 1000 for waited in self.waited[: len(done)])
 
     def measure(self, connection: Connection) -> OutboxView:
-        """Count the rows that wait, and that are refused, and read the reason of the first of
-        these."""
         measuring = self._statement(connection, MEASURE)
         asking = self._statement(connection, REASON)
         try:
@@ -325,7 +321,6 @@ class Source:
         return Batch(self.queue.name, self.queue, self.schema, after=after)
 
     def due(self, heard: set[str]) -> bool:
-        """Tell whether it is time to look for rows, or the database has told of some."""
         return time.monotonic() >= self.next or self.batch().wake in heard
 
     def rest(self, seconds: float) -> None:
@@ -363,7 +358,6 @@ class Reports:
         return time.monotonic() >= self._next
 
     def of(self, view: OutboxView) -> OutboxView:
-        """Note a report, and return it."""
         self._next = time.monotonic() + LIMITS.report_every_s
         self._last = evolve(view, ended=True)
         return view

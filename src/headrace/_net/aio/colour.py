@@ -119,7 +119,6 @@ async def holds(condition: Condition, predicate: Callable[[], bool], seconds: fl
 
 
 async def next_of(queue: Queue[T], seconds: float) -> T | None:
-    """Return the next item of a queue, or `None` if there is none within *seconds*."""
     try:
         async with asyncio.timeout(seconds):
             return await queue.get()

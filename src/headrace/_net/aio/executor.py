@@ -149,7 +149,6 @@ class AsyncExecutor(AsyncTrips):
         return prepared.op.decode(answer)
 
     def _permit(self, trip: Trip) -> Any:
-        """Return the semaphore of the connections that this trip takes first."""
         permits = self._first_connections(trip).at_once
         return permits if trip.within is None or not permits.locked() else Permit(permits, trip)
 
@@ -220,7 +219,6 @@ class Coalescer:
     loop: asyncio.AbstractEventLoop = field(init=False)
 
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
-        """Run *op* alone or together with other calls. Return its decoded reply."""
         # a call that was refused as too large goes alone
         if self.busy() and op.size < BYTES_PER_SCRIPT:
             future = self.wait(op.items, op.size, one=False)

@@ -82,6 +82,5 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def named() -> str:
-    """Return the name of the running loop, such as `uvloop`, or an empty name for asyncio's own."""
     module = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     return "" if module == "asyncio" else module

@@ -240,7 +240,6 @@ class Watchdog:
         self._loop: asyncio.AbstractEventLoop | None = None  # on which the timer is set
 
     def watch(self, connection: Any) -> None:
-        """Watch a connection from now on, until `leave`."""
         loop = asyncio.get_running_loop()
         self._due[connection] = loop.time() + self.seconds
         if self._loop is not loop:  # none is set, or on a loop that has ended
@@ -251,11 +250,9 @@ class Watchdog:
         self._due.pop(connection, None)
 
     def has_cut(self, connection: Any) -> bool:
-        """Tell whether a connection was cut, as its call took too long."""
         return connection not in self._due
 
     def _cut_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cut the connections that are due, and set the timer for the next one."""
         if loop is not self._loop:
             return
         for connection, due in list(self._due.items()):
@@ -268,13 +265,11 @@ class Watchdog:
 
 
 def lost(connection: Any) -> bool:
-    """Tell whether the event loop has lost a connection, or is about to close its socket."""
     writer = connection._writer  # noqa: SLF001 - redis-py believes it is connected until it reads
     return writer is not None and writer.transport.is_closing()
 
 
 def abort(connection: Any) -> None:
-    """End a connection at once. Calls that wait on it notice that it has ended."""
     writer = connection._writer  # noqa: SLF001
     if writer is not None:
         writer.transport.abort()
@@ -419,7 +414,6 @@ class AsyncCombiner:
         return await answered
 
     def _begin(self) -> None:
-        """Begin a trip for the waiting calls, unless the maximum of trips is under way."""
         if self._under_way < TRIPS:
             self._under_way += 1
             trip = asyncio.create_task(self._work(), name="headrace-trips")

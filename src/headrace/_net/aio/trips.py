@@ -265,7 +265,6 @@ class AsyncTrips:
     async def scan(
         self, cursor: int, pattern: str, within: float | None = None
     ) -> tuple[int, list[str]]:
-        """Return the cursor of the next step of a scan, and the keys that this step finds."""
         command = pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
         reply = (await self.connections.send([command], within=within))[0]
         if isinstance(reply, Exception):
@@ -431,8 +430,6 @@ class AsyncTrips:
         return heals(error, trip.ops, good=self.outage.answers > 0, rights=self.rights)
 
     def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> RetryBudget:
-        """Record the failure of the first attempt, and return the counter of the others."""
-
         def limit() -> float:
             return bound(self.outage, self.budget if trip.within is None else trip.within)
 

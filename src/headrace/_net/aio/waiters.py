@@ -66,7 +66,6 @@ class AsyncWaiters:
         return waiter
 
     def patience(self, seconds: float) -> float:
-        """Return the longest time to wait before the results are read again."""
         return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:

@@ -93,7 +93,6 @@ class Address:
 
     @property
     def attend(self) -> Attend | None:
-        """The callback that keeps the joined embedded server running, if there is one."""
         return None if self.embedded is None else self.embedded.attend
 
     def join(self) -> str | None:
@@ -104,7 +103,6 @@ class Address:
         return self.target
 
     def leave(self) -> None:
-        """Forget the closed executor, and leave the embedded server."""
         self.executor = None
         if self.embedded is not None:
             self.embedded.leave()

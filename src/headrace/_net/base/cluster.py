@@ -192,7 +192,6 @@ class Slots:
         return sorted(nodes, key=lambda node: self._silent.get(node, 0.0) > now)
 
     def gone(self, nodes: Sequence[Node]) -> list[Node]:
-        """Return the *nodes* that have left the cluster."""
         return [node for node in nodes if node not in self._map.nodes and node not in self._seeds]
 
 
@@ -341,7 +340,6 @@ def _node(host: str) -> Node:
 
 
 def misled(error: errors.MovedError, settings: Mapping[str, Any]) -> ConfigurationError:
-    """Return the error for a URL of one server that leads to a node of a cluster."""
     redirection: Any = error  # its attributes are not annotated
     host, port = settings.get("host", "the server"), settings.get("port", "")
     return ConfigurationError(

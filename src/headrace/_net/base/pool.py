@@ -104,7 +104,6 @@ class BasePool:
         return None
 
     def _doubtful(self, connection: Any, since: float) -> bool:
-        """Tell whether a connection must be checked before use. It is free since *since*."""
         former = self._watch is not None and not self._watch.is_current(connection)
         return former or time.monotonic() - since > LOOK_AFTER_S
 
@@ -146,7 +145,6 @@ class BasePool:
         raise NotImplementedError
 
     def _emptied(self, everything: bool) -> list[Any]:
-        """Forget the free connections, or all of them, and return them."""
         free, self._free = self._free, []
         connections = list(self._all) if everything else [connection for connection, _ in free]
         self._all.difference_update(connections)
@@ -166,9 +164,6 @@ class Shared:
         self._pid = os.getpid()
 
     def join(self, where: Hashable, user: object, make: Callable[[], P]) -> P:
-        """Return the pool of the server *where*, and add *user* to its users. *make* makes a
-        missing pool.
-        """
         if self._pid != os.getpid():  # a fork copied the pools
             self._forget()
         with self._lock:
@@ -193,7 +188,6 @@ SHARED = Shared()
 
 
 def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable:
-    """Return the identity of the server of a URL, or else of a client's pool."""
     if url is not None:
         return str(url), attend
     settings: dict[str, Any] = theirs.connection_kwargs  # the user may change them

@@ -153,7 +153,6 @@ SIZE_LIMIT_AT_LEAST = 1 << 20  # bytes: no server has a smaller limit
 
 
 def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
-    """Return the bytes of the largest argument, and the name of its operation."""
     return max(
         ((len(arg), op.name) for op in ops for arg in op.args if not isinstance(arg, int)),
         default=(0, ""),
@@ -169,7 +168,6 @@ def announced(size: int) -> bytes:
 
 
 def value_limit(reply: Any) -> int | None:
-    """Return the limit in the server's answer to `SIZE_LIMIT`, or `None` if it has none."""
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return int(words[1]) if isinstance(words, list) and len(words) == 2 else None  # pyright: ignore[reportUnknownArgumentType]
 

@@ -73,7 +73,6 @@ class Watch:
 
     @property
     def watching(self) -> bool:
-        """Whether this process watches, and knows the primary."""
         return self.primary is not None and bool(self._threads) and self._pid == os.getpid()
 
     def find(self) -> Place:
@@ -264,8 +263,6 @@ def _subscribe(connection: Any) -> None:
 
 
 def watched(kind: Any, watch: Watch) -> Any:
-    """Make a class of connections like *kind* that register with *watch*."""
-
     def connect_to(connection: Any, address: Place) -> Any:
         watch.add(connection)
         return kind.connect_to(connection, address)

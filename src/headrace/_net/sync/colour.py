@@ -52,7 +52,6 @@ class Background:
 
 
 def background(_home: object, seconds: float, call: Callable[[], None]) -> None:
-    """Call a function at once, or in a thread after *seconds*."""
     if seconds <= 0:
         call()
         return

@@ -91,7 +91,6 @@ class Executor(Trips):
         self._attempt(self._trip([op], UNDO_WITHIN_S), [self._lane(op)], None)
 
     def run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
-        """Run a prepared operation of *item* as `run` would."""
         if prepared.weight(item) > ITEM_BYTES or self.connections.combiner is not None:
             return self.run(prepared.of(item))
         return self._run_prepared(prepared, item)

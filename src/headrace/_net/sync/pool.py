@@ -83,13 +83,11 @@ class Pool(BasePool):
 
     @classmethod
     def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> Pool:
-        """Return the connections to this server, which *user* shares with others."""
         return SHARED.join(
             destination(url, theirs, attend), user, lambda: cls(url, theirs, attend=attend)
         )
 
     def take(self) -> Any:
-        """Take an open connection that nothing uses. Make one if none is free."""
         if self._pid != os.getpid():  # a fork copied them: they are the parent's
             self._free, self._all, self._pid = [], set(), os.getpid()
         connection, looked_at = self._newest()
@@ -182,7 +180,6 @@ abort = cut
 
 
 def abandon(connection: Any, _process: object) -> None:
-    """End a connection that nothing uses any more."""
     connection.disconnect()
 
 
@@ -252,7 +249,6 @@ def send(connection: Any, packed: bytes) -> None:
 
 
 def replies(connection: Any, number: int, end: float | None = None) -> list[Any]:
-    """Read several replies, with errors as values. *end* is the latest moment."""
     if end is None:
         return [reply(connection) for _ in range(number)]
     answers: list[Any] = []
@@ -330,7 +326,6 @@ class Combiner:
         batch[0].turn.set()
 
     def _lead(self, batch: Sequence[PendingOfThread]) -> None:
-        """Send the calls of a trip. Then let another caller do so."""
         try:
             self._trip(batch)
         except BaseException as error:

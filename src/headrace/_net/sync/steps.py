@@ -76,7 +76,6 @@ class Steps:
         *,
         once: bool,
     ) -> Driven[Any]:
-        """Answer from the record of a step, or run it and record its value."""
         return made(
             self.run.made,
             f"step {name!r:.100}",
@@ -84,7 +83,6 @@ class Steps:
         )
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> Driven[Any]:
-        """Return once the time has come. The handler ends if that is later."""
         return made(
             self.run.made,
             f"sleep {name!r:.100}",
@@ -92,7 +90,6 @@ class Steps:
         )
 
     def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Driven[Any]:
-        """Return the data of a signal. The handler ends if there is none yet."""
         return made(
             self.run.made,
             f"wait {name!r:.100}",

@@ -218,8 +218,6 @@ class Subscription:
         return [pack(("SSUBSCRIBE", *names)) for names in slots.values()]
 
     def _changing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that change an open connection from its last channels to
-        *channels*."""
         if channels is self._channels:
             return []
         new = [name for name in channels if name not in self._subscribed]

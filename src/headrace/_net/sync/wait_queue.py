@@ -17,7 +17,6 @@ class WaitQueues:
         self._block = block
 
     def wait(self, command: tuple[Arg, ...], _seconds: float) -> bool:
-        """Wait for room. Return true if the caller should ask again."""
         return self._block(command)
 
     def leave(self) -> None:

@@ -65,7 +65,6 @@ class Waiters:
         return waiter
 
     def patience(self, seconds: float) -> float:
-        """Return the longest time to wait before the results are read again."""
         return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
 
     def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:

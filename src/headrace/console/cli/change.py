@@ -166,7 +166,6 @@ def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = Fals
 
 
 def _user() -> str | None:
-    """Return `user@machine`, or `None` where the system knows no user."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"[: LIMITS.name_characters]
     except (ImportError, KeyError, OSError):

@@ -162,7 +162,6 @@ class Enqueuing:
 
     @property
     def _lists_jobs(self) -> bool:
-        """Whether standard output is for the ids of jobs."""
         return self.ids or self.in_json
 
     def run_file(self, reader: Reader) -> None:
@@ -242,7 +241,6 @@ class Enqueuing:
             raise SystemExit(INTERRUPTED) from None
 
     def _progress(self, *, least: bool = False) -> str:
-        """Describe how much was enqueued, at *least* if the outcome of the last call is unknown."""
         upto = f", up to line {self.line}," if self.line else ""
         if least:
             return (

@@ -512,7 +512,7 @@ def result(
     """
     kept = queue.results(ids, timeout)
     found = {one: kept[one] for one in ids if one in kept}  # in this order
-    ended = {one: _without(queue, one) for one in ids if one not in kept}
+    ended = {one: _why_no_result(queue, one) for one in ids if one not in kept}
     if in_json:
         for one, data in found.items():
             print_json({"id": one, **as_json("result", data)})
@@ -532,8 +532,7 @@ def result(
     missing(wanted - len(found), wanted, why or "no result")
 
 
-def _without(queue: Queue, id: str) -> Exception | None:
-    """Return why a job has no result, as far as that is known."""
+def _why_no_result(queue: Queue, id: str) -> Exception | None:
     try:
         queue.result(id)
     except (JobFailed, TimeoutError) as error:
@@ -542,7 +541,6 @@ def _without(queue: Queue, id: str) -> Exception | None:
 
 
 def _write(data: bytes) -> None:
-    """Write a result byte by byte to programs, and as a line on a terminal."""
     if sys.stdout.isatty():
         print_out(start_of(data, SHOWN_WHOLE_BYTES))
         return
@@ -671,7 +669,6 @@ def _outboxes(client: redis.Redis, namespace: str) -> dict[str, OutboxView | Non
 
 
 def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:
-    """Yield a client for each server. Beside it stands the server's place if there are several."""
     if not cluster:
         yield client, ""
         return

@@ -101,7 +101,6 @@ def set_aside(outboxes: Sequence[Any], engine: Any, retry: bool, in_json: bool) 
 
 
 def _engine(database: str) -> Any:
-    """Make the engine of a URL. An alias of Django's is returned as it is."""
     from sqlalchemy import create_engine, make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
     from sqlalchemy.pool import NullPool

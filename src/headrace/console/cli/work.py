@@ -179,7 +179,6 @@ class Supervisor:
         ]
 
     def _unready(self) -> str:
-        """Return why this worker is not ready, or ''."""
         if self._asked:
             return "stopping"
         ready = [process for process in list(self._running) if process.ready]
@@ -322,7 +321,6 @@ def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[A
 
 @contextmanager
 def _signals() -> Generator[socket.socket, None, None]:
-    """Yield a socket that delivers the numbers of the signals to this process."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)

@@ -71,7 +71,6 @@ class QueuesPane(QueueTable):
         self.fill(view.now, head, [*map(self._row, view.queues), *unread])
 
     def _totals(self, view: Overview) -> Iterator[str]:
-        """Write the sums over all queues, if there is room."""
         if self.top.size.height < 16:
             return
         sums = view.totals
@@ -85,7 +84,6 @@ class QueuesPane(QueueTable):
         yield f"{numbers} · in {rate(sums.enqueued_rate)}/s · done {rate(sums.completed_rate)}/s"
 
     def _attention(self, facts: Sequence[Attention]) -> Iterator[Text]:
-        """Write the worst facts that need attention, as many as there is room for."""
         room = min(5, max(1, self.top.size.height // 3 - 4))
         shown = facts if len(facts) <= room else facts[: room - 1]
         for one in shown:

@@ -328,9 +328,6 @@ def _status(error: Exception) -> int:
 
 
 def _who(request: Request) -> str:
-    """Name the user of a request by its address, and by the framework's authentication, if there is
-    one.
-    """
     user = request.scope.get("user")
     named = str(getattr(user, "display_name", "") or getattr(user, "username", "") or "")
     address = request.client.host if request.client else "unknown"

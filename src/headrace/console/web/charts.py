@@ -135,7 +135,6 @@ def _round_up(value: float, least: float) -> float:
 
 
 def _times(start: float, end: float) -> tuple[Tick, ...]:
-    """Choose round moments between *start* and *end*, in UTC."""
     step = next((size for size in STEPS_S if (end - start) / size <= TICKS), STEPS_S[-1])
     form = next((form for least, form in FORMS if step >= least), "%H:%M:%S")
     moments = (
@@ -156,7 +155,6 @@ def _tick(place: float, at: float, form: str) -> Tick:
 def _parts(
     places: Sequence[float], values: Sequence[float], breaks: Sequence[int], top: float
 ) -> tuple[str, ...]:
-    """Write the points of a line, which is broken where nothing was recorded."""
     points = [
         f"{x:.1f},{HEIGHT - value / top * HEIGHT:.1f}"
         for x, value in zip(places, values, strict=True)

@@ -154,7 +154,6 @@ def _columns(flow: FlowView) -> Mapping[str, int]:
 
 
 def _arrow(start: Box, end: Box, wide: int, *, children: bool) -> Arrow:
-    """Draw an arrow to the right between the boxes, or back below them."""
     if end.x > start.x:
         x1, y1, x2, y2 = (
             start.x + wide,

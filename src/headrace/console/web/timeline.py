@@ -129,7 +129,6 @@ def _bars(job: JobView, now: float) -> Iterator[Bar]:
 
 
 def _how_ended(one: Attempt, *, dead: bool) -> str:
-    """Return how an attempt ended, a key of `COLOURS`. *dead* says that the job died in it."""
     if one.suspended:
         return "suspended"
     if not one.failed:
@@ -138,7 +137,6 @@ def _how_ended(one: Attempt, *, dead: bool) -> str:
 
 
 def _last(job: JobView) -> int:
-    """Return the number of the last attempt, or of the last delivery of a run."""
     return job.deliveries if job.is_run and job.deliveries else job.attempt
 
 

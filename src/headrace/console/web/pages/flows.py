@@ -12,7 +12,6 @@ CHILDREN_SHOWN = 100  # children of a run in each state
 
 
 async def _flows(request: PageRequest) -> list[FlowView]:
-    """Read the flows of which the user may see a stage, with these stages."""
     found: list[FlowView] = []
     for flow in await request.inspector.flows():
         stages = tuple(stage for stage in flow.stages if request.rights.sees(stage.queue.name))

@@ -126,7 +126,6 @@ def _position(job: JobView, queue: QueueView) -> Figure:
 
 
 def _estimate(job: JobView, queue: QueueView) -> tuple[str, str]:
-    """Estimate when the turn of a waiting job comes, and name the figure that says so."""
     if queue.paused:
         return "not known", "the queue is paused"
     if not queue.alive:

@@ -105,7 +105,6 @@ async def queue(request: PageRequest) -> Answer:
 def _states(
     queue: QueueView, tabs: Mapping[str, int], *, history: bool
 ) -> list[tuple[str, str, int | None, str]]:
-    """Return the key, the text, the number and the address of each tab."""
     shown: list[tuple[str, str, int | None]] = [
         (state, state.capitalize(), number) for state, number in tabs.items()
     ]
@@ -120,7 +119,6 @@ def _states(
 async def _jobs(
     request: PageRequest, name: str, state: str, asked: Mapping[str, str], now: float
 ) -> tuple[JobsPage, bool]:
-    """Read the jobs of a list. Return also whether some are left out."""
     chosen: dict[str, Any] = {
         word: asked[word] or None for word in ("kind", "end", "header", "reason", "payload")
     }
@@ -134,8 +132,6 @@ async def _jobs(
 
 
 async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
-    """Draw the charts of the page from the trends, if there are some, else from the latest
-    looks."""
     name = page.queue.name
     span = request.param("span")
     if span and span not in SPANS:
