@@ -678,7 +678,7 @@ A listing ends after 100 rows on a terminal, and says so; elsewhere it goes on t
 | exit code | |
 |---|---|
 | 0 | done |
-| 1 | not found, nothing done, or only a part; the server is away or refuses; the demo found a difference |
+| 1 | not found, nothing done, or only a part; the server is away or refuses; the demo found a difference, or `torture` a loss |
 | 2 | wrong input: arguments, a line, an unknown queue, no server named |
 | 130 | interrupted (Ctrl-C) |
 | 141 | the reader of the output stopped reading |
@@ -730,6 +730,9 @@ headrace top --once emails --json""",
     "web": "headrace web --port 8701 --read-only",
     "protocol": "headrace protocol > headrace.json",
     "demo": "headrace demo --url redis://localhost:6379/0",
+    "torture": """\
+headrace torture redis://localhost:6380/0
+headrace torture redis://localhost:6380/0 --kill 'docker kill redis; docker start redis' --every 20""",
     "dead list": "headrace dead emails",
     "dead redrive": "headrace dead redrive emails welcome-ada",
     "dead purge": "headrace dead purge emails --yes",

@@ -20,6 +20,7 @@ from headrace.console.cli.options import Json, Namespace, Url, Yes, set_defaults
 from headrace.console.cli.output import print_out
 from headrace.console.cli.relay import relay
 from headrace.console.cli.screens import top, web
+from headrace.console.cli.torture import torture
 from headrace.console.cli.work import work
 from headrace.platform import VERBS, protocol
 
@@ -82,6 +83,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "web": web,
     "protocol": show_protocol,
     "demo": demo,
+    "torture": torture,
 }
 for command, function in COMMANDS.items():
     app.command(command)(function)

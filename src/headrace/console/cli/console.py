@@ -190,6 +190,16 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
             raise HeadraceError(f"{name}: {without_place(str(error))}") from error
 
 
+def remove_namespace(client: redis.Redis, namespace: str) -> None:
+    """Remove all keys of a namespace that a command has made."""
+    keys: Any = client  # scan_iter is half annotated
+    try:
+        for key in list(keys.scan_iter(f"{namespace}:*", count=1000)):
+            keys.unlink(key)
+    except (redis.RedisError, RedisClusterException) as error:
+        say(f"the keys of this command, {namespace}:*, could not be removed: {error}")
+
+
 # -- the queue that a command names ----------------------------------------------------------------
 
 

@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
-import redis
 import typer
 from attrs import define, field, frozen
 
 from headrace import Counts, Event, Job, NewJob, Queue, Retry, Worker
 from headrace.console.cli.child import follow
-from headrace.console.cli.console import connected, reported, say, terminated
+from headrace.console.cli.console import connected, remove_namespace, reported, terminated
 from headrace.console.cli.output import print_out, show
 from headrace.console.cli.work import Process, end
 from headrace.errors import ConfigurationError, HeadraceError
@@ -257,7 +256,7 @@ def run_demo(url: str | None = None, limit: int | None = None) -> int:
         (folder / "place.json").write_text(json.dumps(place), "utf-8")
         client = stack.enter_context(connected(place["url"]))
         if url is not None:
-            stack.callback(_clean, client, place["namespace"])
+            stack.callback(remove_namespace, client, place["namespace"])
         queue = stack.enter_context(Queue(QUEUE, client=client, namespace=place["namespace"]))
         print_out(f"{len(ids)} modules of {LIBRARY}, and {len(WORKERS)} workers")
         run = Run(queue, folder, len(ids))
@@ -294,15 +293,6 @@ def single_pass(ids: Sequence[str]) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old modules have much to be warned of
         return {name: facts((LIBRARY / name).read_bytes()) for name in ids}
-
-
-def _clean(client: redis.Redis, namespace: str) -> None:
-    keys: Any = client  # scan_iter is half annotated
-    try:
-        for key in list(keys.scan_iter(f"{namespace}:*", count=1000)):
-            keys.unlink(key)
-    except redis.RedisError as error:
-        say(f"the demo's keys, {namespace}:*, could not be removed: {error}")
 
 
 def main() -> None:

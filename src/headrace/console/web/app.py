@@ -107,7 +107,6 @@ class Pages:
         return AsyncInspector(namespace=self._namespace, **self._server, **self._options)
 
     def _reader(self) -> AsyncInspector:
-        """Return the one reader of this process, for the running event loop."""
         loop = asyncio.get_running_loop()
         if self._inspector is None or self._loop not in (None, loop):
             self._inspector = self._new_inspector()

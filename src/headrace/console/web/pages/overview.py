@@ -84,7 +84,6 @@ async def overview(request: PageRequest) -> Answer:
 
 
 def _usual(sort: str) -> str:
-    """Return the order of a column in which the most interesting come first."""
     return "asc" if sort == "name" else "desc"
 
 
