@@ -27,17 +27,17 @@ JOBS_PER_S_AT_MOST = 10_000_000  # of a rate limit: a faster one would refill it
 # bytes: the default of proto-max-bulk-len, and half of what a client may have in flight
 VALUE_BYTES = 512 << 20
 INTEGER_AT_MOST = 2**53 - 1  # Lua counts exactly as far as this
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C")
 
 
 def text(name: str, value: object) -> str:
-    """Return *value* if it is text. Raises `TypeError` naming *name*."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     return value
 
 
 def flag(name: str, value: object) -> bool:
-    """Return *value* if it is a bool. Raises `TypeError` naming *name*."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
     return value
@@ -101,7 +101,6 @@ def count(
 
 
 def listed(jobs: Any) -> Sequence[Any]:
-    """Return the jobs of a batch. Raises `TypeError` for anything but an iterable of jobs."""
     batch: Any = jobs
     if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(
         jobs, Iterable
@@ -110,6 +109,24 @@ def listed(jobs: Any) -> Sequence[Any]:
             f"jobs must be an iterable of payloads or NewJob objects, not {type(batch).__name__}"
         )
     return batch if isinstance(jobs, (list, tuple)) else [*batch]
+
+
+def several(name: str, kind: type[C], value: object) -> tuple[C, ...]:
+    """Return one object of a *kind*, several of them, or none, as a tuple. Raises `TypeError`
+    naming *name*."""
+    if value is None:
+        return ()
+    some: Any = (value,) if isinstance(value, kind) else value
+    if not isinstance(some, (list, tuple)):
+        raise TypeError(
+            f"{name} must be a {kind.__name__}(...) or a list of them, not {value!r:.100}"
+        )
+    for one in cast("Iterable[object]", some):
+        if not isinstance(one, kind):
+            raise TypeError(
+                f"{name} must be a {kind.__name__}(...) or a list of them; {one!r:.100} is none"
+            )
+    return tuple(cast("Iterable[C]", some))
 
 
 def limit_batch(
@@ -142,7 +159,6 @@ def check_size(what: str, values: Sequence[str | bytes | int]) -> None:
 
 
 def level(value: object, priorities: int) -> int:
-    """Return a job's priority level, checked against the number of levels of its queue."""
     return count(
         "priority",
         value,
@@ -228,8 +244,6 @@ def trace_headers(headers: Mapping[str, str] | None, context: Context) -> Sequen
     return () if headers and not headers.keys().isdisjoint(flat[::2]) else flat
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-C = TypeVar("C")
 # names that other libraries have
 MEANT = {"countdown": "delay", "eta": "delay", "task_id": "id", "job_id": "id"}
 
@@ -258,9 +272,6 @@ def names_meant(kind: type[C]) -> type[C]:
 
 
 def _explained(function: Callable[..., Any], caller: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function, so that the error for an unknown keyword names *caller* and one of its
-    arguments."""
-
     def explain(given: Mapping[str, Any]) -> None:
         refuse_unknown(caller, given.keys() - inspect.signature(caller).parameters)
 

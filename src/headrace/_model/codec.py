@@ -39,8 +39,6 @@ class Codec(Protocol[A]):
 
 
 def chosen(codec: Codec[Any] | None) -> Codec[Any]:
-    """Return *codec*, or the default for `None`. Raises `TypeError` for an object that is no
-    codec."""
     if codec is None:
         return BytesCodec()
     if isinstance(codec, type) or not all(
@@ -62,7 +60,6 @@ def untyped(codec: Any) -> Any:
 
 
 def from_text(codec: Any, text: str) -> Any:
-    """Return the payload that a text stands for. Raises the codec's error."""
     read = getattr(codec, "from_text", None)
     return codec.decode(text.encode()) if read is None else read(text)
 
@@ -74,13 +71,10 @@ def inline(codec: Any) -> Any:
 
 
 def bound(codec: Any, queue: str, namespace: str) -> Any:
-    """Return *codec* for the payloads of one queue. It is *codec* itself if it binds none."""
     return codec.bound(str(queue), namespace) if binds(codec) else codec
 
 
 def of_job(codec: Any, id: str | None) -> Any:
-    """Return *codec* for the payload of the job *id*. It is *codec* itself if it binds none, or the
-    job has no id."""
     return codec if id is None or not binds(codec) else codec.of(id)
 
 
@@ -101,18 +95,14 @@ class Keeper(Protocol):
         itself."""
         ...
 
-    def discard(self, ticket: str) -> None:
-        """Delete the payload of this name, as its job is done."""
-        ...
+    def discard(self, ticket: str) -> None: ...
 
 
 def keeper(codec: Any) -> Keeper | None:
-    """Return *codec* if it keeps payloads elsewhere."""
     return codec if getattr(codec, "keeps", False) else None
 
 
 def as_bytes(data: object) -> bytes:
-    """Return the answer of a codec's `encode` as bytes. Raises `CodecError` for anything else."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)  # pyright: ignore[reportUnknownArgumentType]
     raise CodecError(f"the codec's encode() gave a {type(data).__name__}, not bytes")
@@ -143,7 +133,6 @@ class BytesCodec:
         return data
 
     def holds(self, kind: Any) -> bool:
-        """Tell whether payloads of a type can be encoded."""
         return not isinstance(kind, type) or issubclass(kind, (bytes, bytearray, memoryview, str))
 
 

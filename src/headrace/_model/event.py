@@ -54,7 +54,6 @@ def kinds(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"kinds must be an iterable of str, not {type(value).__name__}")
     names: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    wrong = [name for name in names if name not in KINDS]
-    if wrong or not names:
+    if not names or any(name not in KINDS for name in names):
         raise ValueError(f"kinds={names!r}: give some of {', '.join(KINDS)}")
     return tuple(dict.fromkeys(names))

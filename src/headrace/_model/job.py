@@ -63,7 +63,6 @@ class Escaped(str):
 
     @classmethod
     def of(cls, raw: bytes) -> Escaped:
-        """Make it from *raw*, with escapes for bytes that are not UTF-8."""
         made = cls(raw.decode("utf-8", "backslashreplace"))
         made.raw = raw
         return made
@@ -86,13 +85,10 @@ class Anonymous(Escaped):
 
     @property
     def entry(self) -> str:
-        """The id as its shard knows it."""
         return self.raw.decode()
 
 
 class ShardedName(str):
-    """The name of a queue, with the number of the shard of a job."""
-
     __slots__ = ("shard",)
     shard: int
 
@@ -121,7 +117,6 @@ class Postponed(str):
 
 
 def on_wire(name: str) -> str | bytes:
-    """Return a job's id as the server knows it."""
     return name.raw if isinstance(name, Escaped) else name
 
 
@@ -343,7 +338,7 @@ def run_of(job: Job[Any]) -> Any:
 def make_job(
     id: str, payload: Any, queue: str, headers: Mapping[str, str], attempt: int, enqueued_at: float
 ) -> Job[Any]:
-    """Make a `Job` quickly, as one is made for every delivery."""
+    # quickly: each delivery makes one
     job: Any = _Open(id, payload, queue, headers, attempt, enqueued_at)
     job.__class__ = Job
     made: Job[Any] = job
@@ -389,12 +384,9 @@ def is_new(job: object) -> TypeGuard[NewJob[Any]]:
 
 @frozen
 class Cause:
-    """The reason of a retry or a death, with the traceback to keep with it, and the path of the
-    *error*'s class."""
-
     reason: str = field(repr=shortened)
-    traceback: str = field(default="", repr=False)
-    error: str = ""
+    traceback: str = field(default="", repr=False)  # to keep with it, if any
+    error: str = ""  # the path of the error's class
 
     @property
     def size(self) -> int:

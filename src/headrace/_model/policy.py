@@ -278,19 +278,16 @@ with_conditions = show_options(Conditions, dict.fromkeys(Conditions.__annotation
 
 
 def full(value: object) -> str:
-    """Check the choice for a full queue. Raises `ConfigurationError` unless it is one of `FULL`."""
     if value not in FULL:
         raise ConfigurationError(f"full={value!r:.100}: give 'raise' or 'block'")
     return str(value)
 
 
 def conditional(job: NewJob[Any]) -> bool:
-    """Tell whether a job has conditions of its own."""
     return job.unique_for is not None or job.if_exists is not None
 
 
 def unconditional(job: NewJob[Any]) -> NewJob[Any]:
-    """Refuse a job with conditions, where there are none. Raises `ValueError`."""
     if conditional(job):
         raise ValueError("unique_for, if_exists: for enqueue and enqueue_many only")
     return job

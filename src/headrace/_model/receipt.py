@@ -22,8 +22,6 @@ else:
 
 
 class Source(Protocol):
-    """The source of the results of receipts, which is a queue."""
-
     def result(self, id: str, timeout: float | timedelta | None) -> Any:
         """Return a job's result as a value, or an awaitable of it."""
         ...
@@ -77,7 +75,6 @@ def is_receipt(value: object) -> TypeGuard[BaseReceipt[Any]]:
 
 
 def source_of(receipt: BaseReceipt[Any]) -> Any:
-    """Return the source of a receipt's result. Raises `ConfigurationError` if it has none."""
     source: Source | None = getattr(receipt, "_source", None)
     if source is None:
         raise ConfigurationError(
@@ -136,7 +133,6 @@ class AsyncReceipt(BaseReceipt[R_co]):
 
 
 def receipts(ids: Iterable[str]) -> list[Receipt]:
-    """Make `Receipt(id, True)` of each id."""
     made: Any = [_OpenReceipt(name, True) for name in ids]
     for receipt in made:
         receipt.__class__ = Receipt
@@ -145,8 +141,6 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
 
 
 def received(name: str, new: bool, kind: type[BaseReceipt[Any]], source: Source) -> Any:
-    """Make the receipt of *kind* of a job, which is *new* if it was added, with its results from
-    *source*."""
     made: Any = _OpenReceipt(name, new)
     made._source = source  # noqa: SLF001 - it is not frozen yet
     made.__class__ = kind
@@ -157,7 +151,6 @@ _set_source = Sourced.__dict__["_source"].__set__  # past what is frozen, and qu
 
 
 def bind(made: Iterable[BaseReceipt[Any]], kind: type[BaseReceipt[Any]], source: Source) -> None:
-    """Make receipts of *kind*, whose results come from *source*."""
     for receipt in made:
         _set_source(receipt, source)
         if type(receipt) is not kind:

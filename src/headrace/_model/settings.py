@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypedDict, cast
@@ -18,6 +18,7 @@ from headrace._model.checks import (
     flag,
     refuse_unknown,
     seconds,
+    several,
     show_options,
 )
 from headrace._model.job import KEY, Job
@@ -82,15 +83,7 @@ def _durable(value: object) -> Durability | None:
 
 
 def _rates(value: object) -> tuple[Rate, ...]:
-    if value is None:
-        return ()
-    rates: Any = (value,) if isinstance(value, Rate) else value
-    if not isinstance(rates, (list, tuple)):
-        raise TypeError(f"rate must be a Rate(...) or a list of them, not {value!r:.100}")
-    for rate in cast("Iterable[object]", rates):
-        if not isinstance(rate, Rate):
-            raise TypeError(f"rate must be a Rate(...) or a list of them; {rate!r:.100} is none")
-    return tuple(cast("Iterable[Rate]", rates))
+    return several("rate", Rate, value)
 
 
 def _in_words(value: object) -> str:
@@ -228,13 +221,11 @@ class QueueSettings:
         options: QueueOptions | BatchOptions,
         kind: type = QueueOptions,
     ) -> QueueSettings:
-        """Make settings from the keyword arguments of *caller*."""
         refuse_unknown(caller, options.keys() - _known(kind))
         return cls(**cast("QueueOptions", options))
 
     @classmethod
     def defaults(cls, kind: type = QueueOptions) -> dict[str, Any]:
-        """Map the name of every option of *kind* to its default."""
         return {
             str(one.alias): one.default
             for one in attrs.fields(cls)
@@ -256,7 +247,6 @@ class QueueSettings:
         return self.history is not None or self.trends is not None
 
     def options(self) -> dict[str, Any]:
-        """Map the name of every option to its value here."""
         return {option: getattr(self, name) for option, name in _names().items()}
 
 
@@ -282,8 +272,6 @@ def _agreed() -> list[tuple[str, str, Any]]:
 
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
-    """Show each option of the `**options` of a function in its signature, by its name, with its
-    default."""
     return show_options(kind, QueueSettings.defaults(kind))
 
 
@@ -310,8 +298,6 @@ class WorkerSettings:
 
 @frozen
 class HandlerSettings:
-    """One handler, with its queue, its function, and how it runs."""
-
     queue: str
     function: Callable[..., Any]
     concurrency: int

@@ -67,7 +67,6 @@ class ShardRow:
         return f"{group}~{self.number}.{self.salt}"
 
     def row(self) -> tuple[str, str]:
-        """Return the shard's field in the table. It is its number, and its values as text."""
         return str(self.number), f"{self.salt} {self.first} {self.last} {self.state}"
 
     @property
@@ -75,16 +74,13 @@ class ShardRow:
         return (self.last + 1 - self.first) / RANGE
 
     def covers(self, key: str) -> bool:
-        """Tell whether a key, or the id of a job without one, is in its range."""
         return self.first <= crc32(key.encode()) <= self.last
 
 
 @frozen
 class Table:
-    """The shards of all queues of a group, by their numbers."""
-
     group: str
-    shards: tuple[ShardRow, ...]
+    shards: tuple[ShardRow, ...]  # of all queues of the group, by their numbers
     version: int = 1  # 1: nothing has divided it
     numbers: tuple[int, ...] = ()  # how many shards it was divided into, the last time last
     next: int = 0  # the number of the next shard to be made
@@ -166,12 +162,10 @@ class Table:
 
     @property
     def changing(self) -> bool:
-        """Whether a change of the number of shards is under way."""
         return bool(self.successors)
 
     @property
     def draining(self) -> list[ShardRow]:
-        """The shards that take nothing new any more."""
         return [shard for shard in self.shards if shard.state == "draining"]
 
     def shard_of(self, key: str, sealed: frozenset[int] | set[int] = frozenset()) -> int:
@@ -181,8 +175,6 @@ class Table:
         return self.shard_at(crc32(key.encode()), sealed)
 
     def shard_at(self, check: int, sealed: frozenset[int] | set[int] = frozenset()) -> int:
-        """Return the number of the shard of a checksum. If the shard is *sealed*, return its
-        successor's number."""
         taking, taking_over = self._bounds
         shard = self.takers[bisect_right(taking, check) - 1]
         if sealed and self.successors and shard.number in sealed:
@@ -223,7 +215,6 @@ class Table:
         )
 
     def handed_over(self) -> Table:
-        """Return the next version of the table, once all shards to be sealed are sealed."""
         after: dict[ShardState, ShardState] = {"sealing": "draining", "opening": "open"}
         all_shards = tuple(
             evolve(shard, state=after.get(shard.state, shard.state)) for shard in self.shards
@@ -268,13 +259,11 @@ def tags(names: Sequence[str], group: str) -> Iterator[tuple[str, int]]:
 
 
 def number_in(name: str) -> int | None:
-    """Return the number of the shard of a key, or channel. It is `None` if it is of no shard."""
     found = _TAG.search(name)
     return int(found[2]) if found else None
 
 
 def shard_count(value: object) -> int:
-    """Return a number of shards. Raises `TypeError` or `ValueError`."""
     return count("shards", value, most=SHARDS_AT_MOST)
 
 

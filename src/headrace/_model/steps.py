@@ -81,7 +81,6 @@ class Record:
         return bool(self.ended) or 0 < self.due <= now * 1000
 
     def state(self, now: float) -> str:
-        """Describe its state at *now*, in seconds, as `Step.state` does."""
         if self.kind in ONE_STATE:
             return ONE_STATE[self.kind]
         if self.kind == "sleep":
@@ -92,7 +91,6 @@ class Record:
         return "done" if self.ended else "begun"
 
     def step(self, now: float, result: Any) -> Step:
-        """Make the public value. *now* is the server's clock, in seconds."""
         ended = self.ended or (self.due if self.kind in ("sleep", "wait") and self.over(now) else 0)
         due = self.due / 1000 if self.due else None
         return Step(
@@ -110,8 +108,6 @@ class Record:
 
 
 def step_name(value: object, what: str = "name", of: str = "a step") -> str:
-    """Check the name of a step, sleep, wait or signal, or of its sender. Raises `TypeError` or
-    `ValueError`."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     if not 1 <= len(value) <= NAME_CHARACTERS:
@@ -151,7 +147,6 @@ def moment(what: str, value: object, now: float) -> str:
 
 
 def fraction_of(value: object) -> float:
-    """Check the fraction of a progress. Raises `TypeError` or `ValueError`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"fraction must be a number from 0 to 1, not {type(value).__name__}")
     if not 0 <= value <= 1:

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 from attrs import field, frozen
 
-from headrace._model.checks import INTEGER_AT_MOST, flag, headers, names_meant
+from headrace._model.checks import INTEGER_AT_MOST, flag, headers, names_meant, several
 from headrace._model.job import KEY, SHOWN_CHARACTERS
 from headrace._model.policy import Rate, room
 from headrace.errors import ConfigurationError
@@ -33,7 +33,6 @@ LEAST, MOST = 0.001, 1_000_000.0  # of weights and costs: starts have 16 digits,
 
 
 def _header(option: str, name: object) -> str:
-    """Check the name of a header whose values are told apart."""
     if not isinstance(name, str):
         raise TypeError(f"{option} must be the name of a header, not {type(name).__name__}")
     if name.startswith(RESERVED) and name != KEY:
@@ -129,13 +128,7 @@ class Limit:
 def limits(value: object) -> tuple[Limit, ...]:
     """Return *limits* as a tuple, in the order of their keys. Raises `TypeError` or
     `ConfigurationError`."""
-    some: Any = () if value is None else (value,) if isinstance(value, Limit) else value
-    if not isinstance(some, (list, tuple)):
-        raise TypeError(f"limits must be a Limit(...) or a list of them, not {value!r:.100}")
-    for one in cast("Iterable[object]", some):
-        if not isinstance(one, Limit):
-            raise TypeError(f"limits must be a Limit(...) or a list of them; {one!r:.100} is none")
-    given = sorted(cast("Iterable[Limit]", some), key=lambda one: one.key or "")
+    given = sorted(several("limits", Limit, value), key=lambda one: one.key or "")
     for one, other in pairwise(given):
         if one.key == other.key:
             which = "the whole queue" if one.key is None else f"key={one.key!r}"
@@ -219,9 +212,6 @@ class Terms:
     def of(
         cls, fair: str | None, weights: Weights, limits: Sequence[Limit], rates: Sequence[Rate]
     ) -> Terms | None:
-        """Join the options of a queue. Return `None` for a queue without terms. Raises
-        `ConfigurationError`.
-        """
         if weights and fair is None:
             raise ConfigurationError("weights: they are of the values of fair=, which is missing")
         if fair is None and not limits:
@@ -255,9 +245,6 @@ class Terms:
 
 
 def value_of(path: Sequence[str], headers: Mapping[str, str]) -> Value:
-    """Return a job's values of the headers in *path*, from its *headers*. A missing header has
-    `None`.
-    """
     return tuple(map(headers.get, path))
 
 
@@ -387,7 +374,6 @@ def _longer(*times: float | None) -> float | None:
 
 
 def cost(value: object) -> str:
-    """Return the cost of a job as its header has it. Raises `TypeError` or `ConfigurationError`."""
     return f"{positive('cost', value):.10g}"
 
 

@@ -31,16 +31,12 @@ SCHEDULES_AT_MOST = 1000  # schedules of one queue
 
 @frozen
 class Timing:
-    """The rhythm of a schedule. A tick comes every *every* ms, or by *cron* in *zone*."""
-
-    every: int = 0
+    every: int = 0  # ms between two ticks; 0: by *cron* in *zone*
     cron: str = ""
     zone: str = "UTC"
 
     @classmethod
     def of(cls, every: object, cron: object, timezone: object) -> Timing:
-        """Check the user's arguments. Raises `TypeError`, `ValueError` or `ConfigurationError` for
-        bad ones."""
         if (every is None) == (cron is None):
             raise ValueError("give every= or cron=, one of the two")
         if cron is None:
@@ -61,7 +57,7 @@ class Timing:
 
     @classmethod
     def parse(cls, text: str) -> Timing:
-        """Parse the stored form, which `str` makes."""
+        # as `__str__` makes it
         kind, _, rest = text.partition(" ")
         if kind == "every":
             if int(rest) < 1:
@@ -128,7 +124,6 @@ def _zone(name: str) -> Any:
 
 
 def missed_policy(value: object) -> str:
-    """Return *value* if it is a policy for missed ticks. Raises `TypeError` or `ValueError`."""
     if text("missed", value) not in MISSED:
         raise ValueError(f"missed={value!r}: give 'skip', 'once' or 'all'")
     return str(value)
