@@ -35,7 +35,6 @@ MOVED_TO = (
 
 
 def payload_of(ops: Ops, id: str, payload: Any) -> bytes:
-    """Encode a payload for the job *id*, and check it."""
     data = ops.encoded(payload, of_job(ops.bound, given(id)))
     checks.check_size("payload", [data])
     return data
@@ -52,7 +51,6 @@ def ticket(ops: Ops, job: Job[bytes]) -> str | None:
 
 
 def cancel(ops: Ops, name: str) -> Op[bool]:
-    """Remove one job by id."""
     return ops.op("cancel", [wire_id(name), millis(ops.settings.result_ttl)], bool)
 
 
@@ -69,7 +67,6 @@ def purge(ops: Ops, cursor: str = "-", wanted: Sequence[Arg] = ()) -> Op[tuple[i
 
 
 def purge_dead(ops: Ops, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-    """Remove a page of dead letters, or the *wanted* ones."""
     return ops.op("purge_dead", [cursor, LOOKS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
 
@@ -102,7 +99,6 @@ def pause(ops: Ops, pause: bool) -> Op[bool]:
 
 
 def paused(ops: Ops) -> Op[bool]:
-    """Ask whether the queue is paused."""
     return ops.op("paused", [], bool)
 
 
@@ -117,7 +113,6 @@ def fail_worker(ops: Ops, name: str) -> Op[tuple[int, str]]:
 
 
 def move(ops: Ops, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-    """Move a page of waiting jobs, or the *wanted* ones, to another queue."""
     target = ops.target(to)
     if target == ops.keys:
         raise ConfigurationError(f"to={to!r} is this queue itself")
@@ -147,5 +142,4 @@ def repair(
 
 
 def reschedule(ops: Ops, name: str, delay: Delay) -> Op[bool]:
-    """Give a delayed job another delay."""
     return ops.op("reschedule", [wire_id(name), checks.delay(delay)], bool)

@@ -34,10 +34,9 @@ _HISTORY = re.compile(rb"^master_replid:(\w+)", re.MULTILINE)
 _NEVER = re.compile(r"unknown command|NOPERM|appendonly", re.IGNORECASE)
 
 
+# the wait of one round trip, and its answers
 @define(eq=False)
 class DurabilityWait:
-    """The wait of one round trip, and its answers."""
-
     wanted: Durability
     waits: bool = True
     begins: bool = True  # whether to read the history before the write
@@ -119,7 +118,6 @@ def _history(reply: Any) -> bytes:
 
 
 def with_durability(op: Op[R], durable: Durability | None) -> Op[R]:
-    """Return *op* with a wait for durability."""
     return op if durable is None else evolve(op, durability=DurabilityWait(durable))
 
 

@@ -188,7 +188,6 @@ class Jobs:
             object.__setattr__(claim.job, "id", claim.entry + self._place)
 
     def _kept(self, claims: Sequence[Claim], taken: Any, fresh: Any) -> Iterator[tuple[Any, bytes]]:
-        """Yield each claim with its payload, undecoded."""
         came = {
             text(entry): raw(payload)
             for entry, payload in zip(fresh[::2], fresh[1::2], strict=True)

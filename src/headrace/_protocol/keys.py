@@ -41,8 +41,6 @@ class Keys:
 
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
-        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` with the rules for
-        names."""
         if not (1 <= len(text("queue", queue)) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
             raise ConfigurationError(
                 f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' between two parts"
@@ -66,7 +64,6 @@ class Keys:
         return f"{self.prefix.removesuffix(f':{self.queue}:')}:shards"
 
     def key(self, name: str) -> str:
-        """Return the key of this *name*, such as `jobs` or `dead`."""
         return self.prefix + name
 
     def levels(self, priorities: int) -> list[str]:
@@ -74,15 +71,12 @@ class Keys:
         return [self.key(f"jobs:{level}") for level in range(1, priorities)]
 
     def lane(self, lane: str) -> str:
-        """Return the key that records a lane's last call."""
         return f"{self.prefix}lane:{lane}"
 
     def channel(self, kind: str) -> str:
-        """Return the Pub/Sub channel for one kind of event."""
         return f"{self.prefix}events:{kind}"
 
     def result(self, job_id: str) -> str:
-        """Return the key of a kept result, which has a TTL."""
         if isinstance(job_id, Anonymous):
             job_id = job_id.entry
         return f"{self.prefix}result:{job_id}"
@@ -115,7 +109,6 @@ def job_id(value: object) -> str:
 
 
 def job_key(value: object) -> str:
-    """Return *value* if it may be the key of jobs. Raises `TypeError` or `ValueError`."""
     try:
         return job_id(value)
     except (TypeError, ValueError) as error:
@@ -123,12 +116,10 @@ def job_key(value: object) -> str:
 
 
 def wire_id(name: str) -> str | bytes:
-    """Check a job's id like `job_id`, and return it as the server knows it."""
     return on_wire(job_id(name))
 
 
 def worker_name(value: object) -> str:
-    """Return *value* if it may be a worker's name. Raises `TypeError` or `ValueError`."""
     name = text("name", value)
     if not WORKER.fullmatch(name) or name in (PARKED, IDLE, LIMITED, BEHIND):
         raise ValueError(
@@ -172,5 +163,4 @@ def run_in(key: str) -> tuple[str, str] | None:
 
 
 def in_shard(key: str) -> bool:
-    """Tell whether *key* belongs to a shard of a queue, by its hash tag."""
     return "~" in key.partition("{")[2].partition("}")[0]

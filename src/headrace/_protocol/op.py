@@ -49,8 +49,6 @@ def chunks(
 
 
 class TooLarge(ValueError):
-    """A value that is too large for the server."""
-
     limit = 0  # bytes of the server's largest value, if known
 
 
@@ -80,7 +78,6 @@ class Op(Generic[R_co]):
 
     @property
     def size(self) -> int:
-        """Approximate size of the arguments in bytes."""
         return sum(len(arg) for arg in self.args if not isinstance(arg, int))
 
     @cached_property
@@ -91,7 +88,6 @@ class Op(Generic[R_co]):
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 
     def packed(self, verb: str, lane: str, call: str) -> bytes:
-        """Pack the command of `wire` in wire format."""
         head = self._head(verb, lane, call)
         if len(self.args) <= FEW:
             return pack((*head, *self.args))
@@ -169,11 +165,9 @@ class Prepared(Generic[N, T]):
         )
 
     def of(self, item: N) -> Op[T]:
-        """Make an operation of *item*, to send it in the usual way."""
         op = self.op
         return Op(op.name, op.script, op.keys, self.args(item), op.decode, op.lane_prefix)
 
 
 def undecoded(reply: Any) -> Any:
-    """Answer a reply as it came. This decodes an operation whose reply is read later."""
     return reply

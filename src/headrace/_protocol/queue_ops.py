@@ -6,7 +6,6 @@ Arguments are validated here, so that a bad one is refused before anything is se
 
 from __future__ import annotations
 
-import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,7 +40,6 @@ from headrace._protocol.script import Script, script
 from headrace.errors import ConfigurationError
 
 T = TypeVar("T")
-_ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
 # a script, its keys, the keys of levels, the prefix of its lane
 Shape = tuple[Script, list[str], list[str], str]
@@ -55,7 +53,7 @@ def _cost(item: bytes | Item) -> int:
     jobs."""
     if not isinstance(item, tuple):
         return 2
-    if _ENTRY_ID.fullmatch(item[0]):
+    if is_entry(item[0]):
         return JOBS_PER_SCRIPT  # the script reads any entry with this name, however large
     return 4 if item[1] else 3
 
@@ -102,7 +100,6 @@ class Ops:
         return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     def _shape(self, name: str, priorities: int) -> Shape:
-        """Make the parts that all operations of a script share, and keep them."""
         source = script(name)
         keys = [self.keys.key(key) for key in source.key_names]
         levels = self.keys.levels(priorities) if source.levelled else []
@@ -111,7 +108,6 @@ class Ops:
 
     @property
     def decoder(self) -> Jobs:
-        """The decoder of this queue's jobs."""
         return Jobs(self.keys.queue, self.bound)
 
     @property
@@ -143,7 +139,6 @@ class Ops:
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
     def payload(self, payload: Any) -> bytes:
-        """Encode a payload, and check it."""
         encoded: Any = self.bound.encode(payload)
         data: bytes = encoded if type(encoded) is bytes else as_bytes(encoded)
         if len(data) > checks.VALUE_BYTES:
@@ -283,7 +278,6 @@ class Ops:
         return self.op(name, args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
     def buckets(self) -> list[Arg]:
-        """Return the rate limits and the order of keys as scripts take them."""
         args: list[Arg] = []
         for rate in self.settings.rates:
             step, tokens = bucket(rate, self.share)
@@ -296,7 +290,6 @@ class Ops:
         return (KEY, 0, 1) if self.settings.ordered else ()
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
-        """Block until there may be something to lease, by `blocked_read`."""
         return blocked_read((self.keys,), block, paused=paused)
 
     # -- settling ----------------------------------------------------------------------------------
@@ -451,7 +444,7 @@ class Ops:
         )
 
     def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[Verdicts]:
-        """Make dead letters of jobs of one worker. Each item has a claim and a reason."""
+        # of one worker
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
             args += (claim.entry, claim.count, self._cause(claim, reason))
@@ -624,7 +617,7 @@ def _arguments(item: Item) -> tuple[str | bytes, ...]:
 
 
 def _weight(item: Item) -> int:
-    return BYTES_PER_SCRIPT if _ENTRY_ID.fullmatch(item[0]) else sum(map(len, item[2]))
+    return BYTES_PER_SCRIPT if is_entry(item[0]) else sum(map(len, item[2]))
 
 
 def enqueue_one(ops: Ops) -> Prepared[bytes, tuple[str, bool]]:

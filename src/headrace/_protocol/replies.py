@@ -25,10 +25,8 @@ from headrace._model.state import Counts, JobState, OtherTerms, Repairs, WorkerF
 
 @frozen
 class Page:
-    """One page of a listing. Its `cursor` is empty when it was the last."""
-
     items: Sequence[JobState[Any]]
-    cursor: str
+    cursor: str  # '' on the last page
 
     def __iter__(self) -> Iterator[JobState[Any]]:
         return iter(self.items)
@@ -36,12 +34,10 @@ class Page:
 
 @frozen
 class Died:
-    """A job that became a dead letter. *kind* is its header `kind`, or ''."""
-
     id: str
     attempts: int
     reason: str
-    kind: str = ""
+    kind: str = ""  # its header of that name
 
 
 class Verdicts(list[bool]):
@@ -87,11 +83,8 @@ class Grant:
 
 @frozen
 class Declaration:
-    """The answer to a declaration. It has the number of the valid one, and the options that others
-    declared."""
-
-    version: int
-    others: Mapping[str, str]
+    version: int  # of the valid one
+    others: Mapping[str, str]  # options that others declared
 
     def differences(self, queue: str, ours: Mapping[str, str], *, serving: bool) -> list[str]:
         """Describe each option of *queue* that others declared differently from *ours*. *serving*
@@ -119,11 +112,8 @@ class Entered:
 
 @frozen
 class Reclaimed:
-    """The answer to a reclaim call. It has the moved jobs, and the seconds until the next call is
-    useful, if soon."""
-
-    moved: int
-    again: float | None = None
+    moved: int  # jobs
+    again: float | None = None  # seconds until the next call is useful, if soon
     declared: int = 0
     more: bool = False
     promoted: int = 0
@@ -157,12 +147,10 @@ def named(value: Any) -> str:
 
 
 def raw(value: Any) -> bytes:
-    """Return the bytes of a reply, also from a client that decodes."""
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def bools(reply: Any) -> list[bool]:
-    """Decode one bool per job. Any number but 0 is true."""
     return [x != 0 for x in reply]
 
 
@@ -187,7 +175,6 @@ def _letter(claim: Claim, reason: str | Cause) -> tuple[str, Died]:
 
 
 def died(letter: Any) -> Died:
-    """Decode a job that became a dead letter."""
     name, spent, why, kind = letter
     return Died(text(name), int(spent), text(why), text(kind))
 
@@ -210,18 +197,11 @@ def completed(claims: Sequence[Claim], codec: Codec[Any]) -> Callable[[Any], lis
     return decode
 
 
-def one(reply: Any) -> bool:
-    """Decode the bool of a single job."""
-    return bool(reply[0] != 0)
-
-
 def receipts(reply: Any) -> list[Receipt]:
-    """Decode pairs of id and `added`, and make receipts of them."""
     return [Receipt(name, new) for name, new in added(reply)]
 
 
 def added(reply: Any) -> list[tuple[str, bool]]:
-    """Decode pairs of id and `added`."""
     return [(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
 
 
@@ -236,12 +216,10 @@ def plain_ids(reply: Any, place: str = "") -> list[str]:
 
 
 def plain_added(reply: Any) -> list[tuple[str, bool]]:
-    """Decode ids as `plain_ids` does, each with the word that it was added."""
     return [(name, True) for name in plain_ids(reply)]
 
 
 def plain_receipts(reply: Any) -> list[Receipt]:
-    """Decode ids as `plain_ids` does."""
     return receipt_values.receipts(plain_ids(reply))
 
 
@@ -276,7 +254,6 @@ def wait_of(ms: int) -> float | None:
 
 
 def moved(reply: Any) -> tuple[int, str]:
-    """Decode the number of changed jobs, and the cursor to continue from."""
     return int(reply[0]), text(reply[1])
 
 
@@ -312,17 +289,14 @@ def entered(reply: Any) -> Entered:
 
 
 def place(reply: Any) -> tuple[int, str, str]:
-    """Decode the number of changed jobs, and the place and cursor from which to continue."""
     return int(reply[0]), text(reply[1]), text(reply[2])
 
 
 def repairs(reply: Any) -> tuple[Repairs, str, str]:
-    """Decode the repairs, and the place and cursor from which to continue."""
     return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 
 
 def workers(reply: Any, queue: str) -> list[WorkerState]:
-    """Decode the registered workers of a queue."""
     now = reply[0]
     return [
         WorkerState(
@@ -360,5 +334,4 @@ def known_kinds(reply: Any) -> frozenset[str]:
 
 
 def ids(reply: Any) -> tuple[str, list[str]]:
-    """Decode the cursor to continue from, and the ids."""
     return text(reply[0]), [text(one) for one in reply[1:]]

@@ -78,8 +78,6 @@ _FOLDER = files("headrace") / "lua"  # found now: it imports modules, which no c
 
 @frozen
 class Header:
-    """The first comment of a script, in its parts."""
-
     name: str
     purpose: str
     sections: dict[str, str]  # KEYS, ARGV, REPLY, COST
@@ -266,7 +264,6 @@ def _includes(text: str) -> list[str]:
 
 
 def _apart(text: str) -> tuple[str, list[str], str]:
-    """Split a script into its header, without includes, its includes, and its body."""
     head = re.match(r"(?:--.*\n)*", text)
     end = head.end() if head else 0
     return _WANTED.sub("", text[:end]), _INCLUDE.findall(text[:end]), text[end:]
@@ -323,5 +320,4 @@ def header(name: str) -> Header:
 
 
 def names() -> list[str]:
-    """List all scripts, in alphabetical order."""
     return sorted(f.name.removesuffix(".lua") for f in _FOLDER.iterdir() if f.name.endswith(".lua"))

@@ -81,43 +81,25 @@ class ShardJobs(Jobs):
 
 @frozen
 class ShardConfig:
-    """The settings that a shard passes to its successors, for one queue. It has whether the queue
-    is paused, and fields of its stats.
-    """
-
     paused: bool
-    fields: Sequence[bytes | str]
-
-
-def shard_config(reply: Any) -> ShardConfig:
-    """Decode the settings that a shard passes to its successors."""
-    return ShardConfig(bool(reply[0]), reply[1:])
+    fields: Sequence[bytes | str]  # of its stats
 
 
 @frozen
 class Drained:
-    """The answer of a sealed shard about a queue. `seconds` is how long the queue has been empty
-    there, or `None` if it is not empty. `entries` is the number of jobs in line. `totals` are the
-    shard's totals.
-    """
-
-    seconds: float | None
-    entries: int
-    totals: Totals
+    seconds: float | None  # for which the queue has been empty there; `None`: it is not empty
+    entries: int  # jobs in line
+    totals: Totals  # of the shard
 
 
 def drained(reply: Any) -> Drained:
-    """Decode for how long a queue has been empty in a shard."""
     since, entries, *totals = reply
     return Drained(None if since < 0 else since / 1000, entries, cast("Totals", tuple(totals)))
 
 
 @frozen
 class BaseShardOps(Ops):
-    """The base of both makers of operations. It checks jobs."""
-
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
-        """Check a payload or `NewJob`, and return its fields."""
         if is_new(job):
             _routed(job)
             _unlike_an_entry(job)
@@ -126,8 +108,6 @@ class BaseShardOps(Ops):
 
 @frozen
 class ShardOps(BaseShardOps):
-    """Maker of the operations of one shard."""
-
     table: Table | None = None
 
     @property
@@ -141,7 +121,6 @@ class ShardOps(BaseShardOps):
 
     @property
     def share(self) -> float:
-        """The fraction of all keys that belong to this shard."""
         return self.shard.share
 
     @property
@@ -149,7 +128,6 @@ class ShardOps(BaseShardOps):
         return ShardJobs(cast("ShardedName", self.keys.queue), self.bound)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
-        """Return the decoder of receipts. A job without an id is named by its entry and shard."""
         number = self.shard.number
         if decode is plain_receipts:  # a thousand receipts at once
 
@@ -166,7 +144,6 @@ class ShardOps(BaseShardOps):
         return read
 
     def of(self, queue: str) -> ShardOps:
-        """Return the maker for another queue of the group, in the same shard."""
         return evolve(self, keys=self._near("queue", queue))
 
     def present(self, names: Sequence[str]) -> Op[list[bool]]:
@@ -177,7 +154,7 @@ class ShardOps(BaseShardOps):
         """Seal the queue in this shard from *version* of the table on. Then it takes no new jobs.
         *version* 0 only asks.
         """
-        return self.op("seal", [version], shard_config)
+        return self.op("seal", [version], lambda reply: ShardConfig(bool(reply[0]), reply[1:]))
 
     def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:
         """Take over the queue's declaration from another shard."""
@@ -200,7 +177,6 @@ class ShardOps(BaseShardOps):
         return self.op("take_schedule", [name, due, kept, *sets], bool)
 
     def drained(self) -> Op[Drained]:
-        """Ask for how long the queue has been empty in this sealed shard."""
         return self.op("drained", [], drained, priorities=LEVELS_AT_MOST)
 
     def wipe(self) -> Op[bool]:
@@ -277,11 +253,9 @@ class WholeOps(BaseShardOps, EveryOp):
         )
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:  # noqa: ARG002 - it refuses
-        """Refuse."""
         self.op("wait")
         return ()
 
 
 def shard_ops(ops: Ops, table: Table, part: ShardRow) -> ShardOps:
-    """Make the maker of the operations of one shard of a queue."""
     return ShardOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, table)

@@ -23,10 +23,8 @@ Target = tuple[str, int]  # a queue, and the number of one of its shards
 
 @frozen
 class Intent:
-    """A job in an outbox, with its name in the outbox, and its arguments for `accept`."""
-
-    name: str
-    args: Sequence[Arg] = field(repr=False)
+    name: str  # in the outbox
+    args: Sequence[Arg] = field(repr=False)  # for `accept`
 
     @property
     def queue(self) -> str:
@@ -43,31 +41,22 @@ class Intent:
         return int(self.name[:8], 16)
 
     def closing(self, number: int) -> str:
-        """Return the name for closing, after the job's arrival in the shard *number*."""
         return f"{number} {self.queue} {self.nonce}"
 
 
 @frozen
 class Pending:
-    """A page of an outbox. It has the cursor of the next page (0 if there is none), the jobs to
-    send, and arrived jobs to close.
-    """
-
-    next: int
-    intents: Sequence[Intent]
-    closing: Sequence[str]
+    next: int  # the cursor of the next page; 0: there is none
+    intents: Sequence[Intent]  # jobs to send
+    closing: Sequence[str]  # names of arrived jobs to close
 
 
 @frozen
 class Accepted:
-    """The answer of a shard. `taken` tells whether it has the jobs, and `now` is its time in ms.
-    `replicas` is the number of its node's replicas, or -1 if there is none now, but was one lately.
-    `refused` has the positions of jobs that it lacks and refuses, as it is sealed.
-    """
-
-    taken: bool
-    now: int
-    replicas: int
+    taken: bool  # the shard has the jobs
+    now: int  # ms of its clock
+    replicas: int  # of its node; -1: there is none now, but was one lately
+    # positions of jobs that it lacks and refuses, as it is sealed
     refused: frozenset[int] = frozenset()
 
 

@@ -19,9 +19,7 @@ from headrace._protocol.replies import Page, text
 
 @frozen
 class About:
-    """State of a queue as a whole. Its `now` is in seconds of the server's clock."""
-
-    now: float
+    now: float  # seconds of the server's clock
     paused: bool
     levels: int
     declaration: int
@@ -30,17 +28,12 @@ class About:
 
 @frozen
 class Holding:
-    """The lease of an entry as the server knows it. Its `until` is in seconds, or `None` if
-    unknown."""
-
     worker: str
     count: int
-    until: float | None
+    until: float | None  # seconds; `None`: unknown
 
 
 def about(ops: Ops) -> Op[About]:
-    """Read the facts about the queue as a whole."""
-
     def decode(reply: Any) -> About:
         now, paused, levels, declaration, *words = reply
         said = list(map(text, words))
@@ -84,9 +77,6 @@ def signs(ops: Ops, seconds: int, limit: int) -> Op[Signs]:
 
 
 def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
-    """Ask for the delivery that leases an entry, and the end of the lease. The answer is `None` if
-    it is not leased."""
-
     def decode(reply: Any) -> Holding | None:
         if not reply:
             return None
@@ -96,7 +86,6 @@ def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
 
 
 def counts(ops: Ops) -> Op[Counts]:
-    """Count the jobs in each state, at one instant."""
     return ops.op("counts", [], replies.counts)
 
 
@@ -151,7 +140,6 @@ def position(
 
 
 def workers(ops: Ops) -> Op[list[WorkerState]]:
-    """List the registered workers."""
     return ops.op("workers", [], lambda reply: replies.workers(reply, ops.keys.queue))
 
 
@@ -175,8 +163,7 @@ def seek_delivery(
         )
         return state, token, reply[0] / 1000, more
 
-    op: Op[Any] = seek(ops, name, cursor)
-    return evolve(op, decode=decode)
+    return ops.op("find", [wire_id(name), cursor], decode)
 
 
 def weighed(

@@ -53,8 +53,6 @@ def admitted(reply: Any) -> list[Receipt | Refusal | Sealed]:
 
 @frozen(eq=False)
 class Admission:
-    """Maker of the operations that enqueue under the conditions of a queue and its jobs."""
-
     ops: Ops
     durable: Durability | None = None
     _others: dict[tuple[int, Durability | None], Admission] = field(
@@ -67,7 +65,6 @@ class Admission:
         return self._other(ops, self.durable)
 
     def with_durability(self, durable: Durability | None) -> Admission:
-        """Return the maker for calls that wait for durability."""
         return self._other(self.ops, durable)
 
     def _other(self, ops: Ops, durable: Durability | None) -> Admission:
@@ -90,12 +87,10 @@ class Admission:
         return min(JOBS_PER_SCRIPT, max(1, self.most // 10)) if self.most else JOBS_PER_SCRIPT
 
     def full(self, waiting: int) -> QueueFull:
-        """Make the error for a queue without room."""
         shard = self.ops.keys.shard
         return QueueFull(waiting, self.most, None if shard is None else shard.number)
 
     def item(self, job: Any, context: Context | None = None) -> Item:
-        """Check a payload or `NewJob` with its conditions."""
         if not is_new(job):
             job = NewJob(job)
         terms = conditions(job, self.ops.settings.unique_for)

@@ -37,14 +37,9 @@ from headrace.errors import ConfigurationError
 
 @frozen
 class DeclaredTerms:
-    """The answer to a declaration of terms. `again` tells whether to call again, because a change
-    of the structure takes several calls. `structure` is the queue's structure, or '' for none.
-    `said` has the options that others declared differently, if ours count now.
-    """
-
-    again: bool
-    structure: str
-    said: Declaration
+    again: bool  # call again: a change of the structure takes several calls
+    structure: str  # of the queue; '' for none
+    said: Declaration  # what others declared differently, if ours count now
 
 
 NONE = '{"words":{}}'  # the offer of a program without terms
@@ -118,7 +113,6 @@ def shares(ops: Ops, start: str | bytes = "-") -> Op[tuple[list[Share], str | by
 
 
 def paused(ops: Ops) -> Op[list[Value]]:
-    """Read the paused values."""
     return ops.op("shares", [0, ""], lambda reply: [parts(raw(path)) for path in reply[4]])
 
 
@@ -167,7 +161,6 @@ def part(value: str | None) -> bytes:
 
 
 def parts(path: bytes) -> tuple[str | None, ...]:
-    """Split the path of a node into its values."""
     return tuple(_values(path))
 
 

@@ -74,12 +74,10 @@ class Tried:
         return Tried(tuple(every), decoded_number(ran) / 1000, self.before)
 
     def ended(self, last: Attempt) -> Tried:
-        """Add the attempt that completed the job."""
         ran = None if self.ran is None or last.took is None else self.ran + last.took
         return Tried((*self.attempts, last), ran, self.before)
 
     def told(self, state: JobState[Any], deliveries: int) -> JobState[Any]:
-        """Add the attempts to the state of a job."""
         took = None if self.ran is None else self.ran + self.before
         if took is None and self.attempts:
             took = self.attempts[-1].took

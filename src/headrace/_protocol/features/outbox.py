@@ -27,14 +27,13 @@ def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
 
     fields: list[str] = []
     if view is not None:
-        given = {
+        given: dict[str, object] = {
             "relay": view.relay,
             "rows": view.rows,
             "oldest": round(view.oldest * 1000),
             "refused": view.refused,
+            "why": view.why,
+            "ended": int(view.ended),
         }
-        given["why"] = view.why
-        fields = [
-            str(part) for pair in {**given, "ended": int(view.ended)}.items() for part in pair
-        ]
+        fields = [str(part) for pair in given.items() for part in pair]
     return ops.op("relayed", fields, decode)

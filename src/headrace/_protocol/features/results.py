@@ -32,7 +32,6 @@ def result_bytes(ops: Ops, result: Any) -> bytes:
 
 
 def result(ops: Ops, name: str) -> Op[bytes | None]:
-    """Fetch the kept result of a job."""
     return _kept(ops, [name], lambda reply: None if reply[0] is None else raw(reply[0]))
 
 

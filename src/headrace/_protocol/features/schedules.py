@@ -23,33 +23,22 @@ from headrace.errors import describe_error
 
 @frozen
 class DueSchedules:
-    """Schedules with a tick that is due. Each is (name, due, timing, missed). Times are in ms of
-    the server's clock.
-
-    `cursor` is empty if these are all schedules. `last` has the last run of each, as 'ms id' or ''.
-    `jobs` has the fields of the jobs of one that was asked for by name.
-    """
-
-    now: int
+    now: int  # ms of the server's clock, as all times here
     next: float | None
-    rows: Sequence[tuple[str, int, str, str]]
-    cursor: str = ""
-    last: Sequence[str] = ()
-    jobs: Sequence[Any] = ()
+    rows: Sequence[tuple[str, int, str, str]]  # name, due, timing, missed
+    cursor: str = ""  # '': these are all schedules
+    last: Sequence[str] = ()  # the last run of each, as 'ms id' or ''
+    jobs: Sequence[Any] = ()  # the fields of the jobs of one that was asked for by name
 
 
 @frozen
 class SchedulePlan:
-    """The operations for due ticks, the seconds until the next tick, and a message for each broken
-    schedule."""
-
     ops: Sequence[Any]
-    wait: float | None
-    wrong: Sequence[str] = ()
+    wait: float | None  # seconds until the next tick
+    wrong: Sequence[str] = ()  # a message for each broken schedule
 
 
 def due_schedules(reply: Any) -> DueSchedules:
-    """Decode schedules for the worker that serves them."""
     now, following, rows, cursor = reply
     known = [
         (text(name), due, text(timing), text(missed)) for name, due, timing, missed, *_ in rows
@@ -70,7 +59,6 @@ _LATER_MS = 10**14
 
 
 def listed(ticking: DueSchedules) -> list[Schedule]:
-    """Decode schedules for the user."""
     found: list[Schedule] = []
     for (name, due, stored, missed), last in zip(
         ticking.rows, chain(ticking.last, repeat("")), strict=False
@@ -109,7 +97,6 @@ def schedule(
 
 
 def unschedule(ops: Ops, name: str) -> Op[bool]:
-    """End a schedule."""
     return ops.op("unschedule", [job_id(name)], bool)
 
 
@@ -119,7 +106,6 @@ def schedules(ops: Ops) -> Op[list[Schedule]]:
 
 
 def schedule_of(ops: Ops, name: str) -> Op[tuple[Schedule, JobState[Any]] | None]:
-    """Read a schedule, and its next job. The answer is `None` without such a schedule."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[Schedule, JobState[Any]] | None:
@@ -157,14 +143,12 @@ def declare_schedules(ops: Ops, declared: Declared, worker: str) -> Op[tuple[boo
 
 
 def plan_ticks(ops: Ops, found: DueSchedules) -> SchedulePlan:
-    """Plan the operations for due ticks."""
     made: list[Op[int]] = []
     waits = [] if found.next is None else [found.next]
     wrong: list[str] = []
     for name, due, stored, missed in found.rows:
         try:
-            timing = Timing.parse(stored)
-            ticks, following = decide(timing, missed, due, found.now)
+            ticks, following = decide(Timing.parse(stored), missed, due, found.now)
         # this machine lacks a library or a time zone, or the data is foreign
         except Exception as error:
             wrong.append(f"schedule {name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")

@@ -84,8 +84,6 @@ _BEGIN = [
 
 @frozen
 class Stage:
-    """A stage as declared, with the stages its jobs may go to, its handlers and their options."""
-
     name: str
     ops: Ops
     next: tuple[str, ...]
@@ -96,14 +94,11 @@ class Stage:
 
 @frozen
 class Advance:
-    """One item of `FlowOps.advance`, and the key of its run."""
-
-    run: str
-    args: Sequence[Arg]
+    run: str  # the key of its run
+    args: Sequence[Arg]  # one item of `FlowOps.advance`
     children: int = 0
 
     def without_result(self) -> Advance:
-        """Return the step without the stage's result."""
         if self.args[0] != "move":
             return self
         name, job, stage, entry, count, _, _, *rest = self.args
@@ -111,8 +106,6 @@ class Advance:
 
 
 class FlowOps:
-    """A flow's stages and operations, like `Ops` for a queue."""
-
     def __init__(
         self,
         name: str,
@@ -142,7 +135,6 @@ class FlowOps:
     def declare(
         self, name: str, following: object, children: object, options: Mapping[str, Any]
     ) -> Stage:
-        """Add a stage."""
         short = self._short(name)
         # refuses an invalid name, or a name in another group
         keys = Keys.of(f"{self.name}/{short}", self.namespace)
@@ -183,12 +175,10 @@ class FlowOps:
         return self.stages
 
     def at(self, part: ShardOps) -> FlowOps:
-        """Return the flow in one shard of its group."""
         assert part.table is not None  # noqa: S101
         return self.in_shard(part.shard, part.table)
 
     def in_shard(self, shard: ShardRow, table: Table) -> FlowOps:
-        """Return the flow in a shard of a table."""
         made = copy(self)
         made.keys = self.keys.at(shard)
         made.stages = {
@@ -200,7 +190,6 @@ class FlowOps:
     # -- operations --------------------------------------------------------------------------------
 
     def run(self, name: str) -> str:
-        """Return the key of the run to which the job *name* belongs."""
         return self.keys.flow(run_of(name))
 
     def _op(
@@ -218,7 +207,6 @@ class FlowOps:
         )
 
     def first(self, stage: str | None) -> str:
-        """Return the stage in which a run begins. It is *stage*, or the first declared stage."""
         stages = self.declared()
         return next(iter(stages)) if stage is None else self._known("stage", stage)
 
@@ -229,7 +217,6 @@ class FlowOps:
         stage: str | None = None,
         context: Context | None = None,
     ) -> Op[Receipt]:
-        """Begin a run with *job*, whose id is the run's."""
         first = self.first(stage)
         name = new_run() if job.id is None else run_id(job.id)
         ops = self.stages[first].ops
@@ -393,7 +380,6 @@ class FlowOps:
             return Advance(self.keys.flow(""), ["forget", member, stage])
 
     def cancelling(self, name: str) -> Advance:
-        """Make the step that cancels a run, or a child with its own children."""
         return Advance(self.run(name), ["cancel", job_id(name)])
 
     def advance(self, steps: Sequence[Advance], worker: str = "") -> Op[Verdicts]:
@@ -476,7 +462,6 @@ class FlowOps:
         return self._op("flow_read", [self.run(name)], args, decode)
 
     def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
-        """Fetch a page of the runs whose attribute *name* has *value*."""
         if name not in self.lookup:
             raise ValueError(
                 f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}"
@@ -515,13 +500,10 @@ class FlowOps:
 
 
 def new_run() -> str:
-    """Draw a random id for a run without one."""
     return secrets.token_hex(12)
 
 
 def run_of(name: str) -> str:
-    """Return the id of the run to which the job *name* belongs. Raises `TypeError` or
-    `ValueError`."""
     return job_id(name).partition("/")[0]
 
 
@@ -555,7 +537,6 @@ def _value(name: str, value: object) -> str:
 
 
 def _attributes(given: object) -> dict[str, str | list[str]]:
-    """Check attributes, which are text, or lists of it."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

@@ -17,8 +17,6 @@ _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}
 
 
 def advanced(flow: str) -> Callable[[Any], Verdicts]:
-    """Return the decoder of steps of a flow."""
-
     def decode(reply: Any) -> Verdicts:
         letters: Any = reply[-1] if reply and isinstance(reply[-1], list) else []
         made = Verdicts(bools(reply[: len(reply) - bool(letters)]))
@@ -60,7 +58,6 @@ def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
 
 
 def flow_cursor(row: Any) -> bytes:
-    """Return the cursor of an incomplete row. It is empty if the row is complete."""
     return raw(row[9]) if row is not None and len(row) > 2 else b""
 
 

@@ -60,16 +60,11 @@ def record(
 
 @frozen
 class Waiting:
-    """The answer to a sleep or wait. `state` is waiting, there, over or refused. `number` is the
-    number of its record, `value` the value of a signal that was there, and `why` the reason of a
-    refusal. `due` is in seconds.
-    """
-
-    state: str
-    number: int = 0
-    value: bytes | None = None
-    due: float | None = None
-    why: int = 0
+    state: str  # waiting, there, over or refused
+    number: int = 0  # of its record
+    value: bytes | None = None  # of a signal that was there
+    due: float | None = None  # seconds
+    why: int = 0  # the reason of a refusal
 
 
 def _waiting(reply: Any) -> Waiting:

@@ -9,7 +9,6 @@ from headrace._protocol.replies import raw, text
 
 
 def records(rows: Any) -> list[Record]:
-    """Decode the records of a run, in their order."""
     return [_record(number, *row) for number, row in enumerate(rows, 1)]
 
 
@@ -34,7 +33,6 @@ def _record(
 
 
 def progress_of(kept: Any) -> Progress | None:
-    """Decode the progress of a job. Return `None` if it has noted none."""
     at, _, rest = ("" if kept is None else text(kept)).partition(" ")
     fraction, _, words = rest.partition(" ")
     try:
