@@ -68,9 +68,6 @@ def note_ran(run: Run) -> None:
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
-    """Log and return the error of a stopped worker that still holds jobs, as the server did not
-    answer.
-    """
     leases = lifecycle.kept()
     if not leases:
         return None
@@ -129,8 +126,6 @@ class RoundTrip:
 
 
 class BaseEngine(ABC):
-    """One run of a worker, with its phases, the events that wake its roles, and its telemetry."""
-
     executors: Any  # executors by channel
     stopping: Any  # set when the worker starts to stop
     fetchers = 1  # number of `fetch` roles for each consumer
@@ -181,9 +176,6 @@ class BaseEngine(ABC):
         self._running: dict[str, list[Any]] = {}  # threads or tasks, by the role that they run
 
     def _add(self, consumers: Sequence[Consumer]) -> list[Any]:
-        """Give consumers their telemetry, events and slots. Return the threads or tasks of their
-        roles.
-        """
         settings = self.executors["work"].pool.connection_kwargs
         for consumer in consumers:
             self._telemetries[consumer.ops.keys.key("jobs")] = WorkerTelemetry(
@@ -192,23 +184,21 @@ class BaseEngine(ABC):
             self._events[id(consumer)] = []
             self.takers[id(consumer)] = self._taker(consumer)
             self._seat(consumer)
+        return self._driven(
+            all_roles(self.lifecycle, self.fetchers, self._place, consumers, FEATURES)
+        )
+
+    def _driven(self, roles: Iterator[NamedRole]) -> list[Any]:
+        """Make the threads or tasks of *roles*, and note which role each runs."""
         added: list[Any] = []
-        for name, role, owner, channel in all_roles(
-            self.lifecycle, self.fetchers, self._place, consumers, FEATURES
-        ):
+        for name, role, owner, channel in roles:
             added.append(self._role(name, role, owner, channel))
             self._running.setdefault(name, []).append(added[-1])
         return added
 
     def _begin(self, roles: Iterator[NamedRole]) -> None:
         if self.lifecycle.phase is Phase.RUNNING:
-            added = [
-                (name, self._role(name, role, owner, channel))
-                for name, role, owner, channel in roles
-            ]
-            for name, one in added:
-                self._running.setdefault(name, []).append(one)
-            self._launch([one for _, one in added])
+            self._launch(self._driven(roles))
 
     def join(self, consumers: Sequence[Consumer]) -> None:
         if self.lifecycle.phase is Phase.RUNNING:
@@ -237,7 +227,7 @@ class BaseEngine(ABC):
         """Make the thread or task that runs a role."""
 
     def wakes(self, event: Event, name: str, owner: RoleOwner) -> None:
-        """Add the event on which the role *name* sleeps, and the role's owner."""
+        # the role *name* sleeps on this event
         self._all.append(event)
         if isinstance(owner, SharedRead):
             for consumer in owner.consumers:
@@ -259,7 +249,6 @@ class BaseEngine(ABC):
         return self._telemetries[consumer.ops.keys.key("jobs")]
 
     def followed(self, effect: BlockThen, woken: bool, reply: Any) -> tuple[bool, Any]:
-        """Record the reply of the operation that followed a blocked read. Return both answers."""
         if reply is not None:
             self.answered([effect.op], [reply], time.perf_counter())
         return woken, reply
@@ -331,14 +320,10 @@ class BaseEngine(ABC):
         return None
 
     def _taker(self, consumer: Consumer) -> Callable[[Job], Any] | None:
-        """Return the function that makes the steps of a job, with its first one. It is `None` if
-        its jobs take none.
-        """
         single = not (consumer.handler.batch or consumer.handler.persistent)
         return partial(self._steps, consumer) if single else None
 
     def run(self, consumer: Consumer, job: Job) -> Run:
-        """Make the run of a job that is handled. Raises `RunLost` if it is not ours any more."""
         held = next((one for one in list(consumer.jobs.held.values()) if one.job is job), None)
         if held is None:
             raise RunLost(job.id)
@@ -378,7 +363,6 @@ class BaseEngine(ABC):
             self.drain()
 
     def drain(self) -> None:
-        """Lease no more jobs, and let handlers finish."""
         begins = self.lifecycle.phase < Phase.DRAINING
         self.lifecycle.advance_to(Phase.DRAINING)
         self.stopping.set()
@@ -410,7 +394,6 @@ class BaseEngine(ABC):
         )
 
     def halt(self) -> None:
-        """Release all jobs now. Tell the handlers, and cancel the async ones."""
         self.lifecycle.advance_to(Phase.HALTING)
         for consumer in self.lifecycle.consumers:
             self.abort(list(consumer.jobs.held.values()))
@@ -485,5 +468,4 @@ class BaseRoleDriver:
         return self._engine.perform(effect, self._consumer)
 
     def _sleep(self, seconds: float) -> Any:
-        """Sleep until the role is woken, *seconds* at most."""
         raise NotImplementedError

@@ -15,7 +15,6 @@ VERSION = version("headrace")
 
 
 def program() -> str:
-    """Return the machine and the process, for people to read."""
     return f"{socket.gethostname()[:100]}:{os.getpid()}"
 
 

@@ -20,9 +20,6 @@ def is_async(function: object) -> bool:
 
 
 def refuse_bare(decorator: str, wanted: str, given: object) -> NoReturn:
-    """Raise `TypeError` for a decorator that was *given* something else than it takes, mostly the
-    function itself.
-    """
     if callable(given) and not isinstance(given, type):
         raise TypeError(f"{decorator} takes {wanted}: write {decorator}(...) over {called(given)}")
     raise TypeError(f"{decorator} takes {wanted}, not {type(given).__name__}")
@@ -60,14 +57,12 @@ def refuse_parameters(function: object, given: int, arguments: str) -> None:
 
 
 def _bodies(function: object) -> tuple[object, object]:
-    """Return the function inside partials, and the `__call__` of an object."""
     while isinstance(function, partial):
         function = function.func
     return function, getattr(function, "__call__", None)  # noqa: B004 - it may be async, or a generator function
 
 
 def called(function: object) -> str:
-    """Return the name of a function in messages, which is its module and its own name."""
     while isinstance(function, partial):
         function = function.func
     own = getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -178,7 +173,6 @@ class Contexts:
         ]
 
     def fresh(self) -> Context:
-        """Copy the context for a run, whose changes no other run sees."""
         made = self.start.copy()
         for variable, value in self._mutable:
             made.run(variable.set, value.copy())

@@ -31,8 +31,6 @@ END_WITHIN_S = 2.0  # seconds that a stopping worker waits for its pulse
 
 
 class LoopEvent(asyncio.Event):
-    """An event of the pulse's loop, which any thread may set."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._pulse_loop = loop
@@ -91,7 +89,6 @@ class Pulse:
             self._ending.set()
 
     async def close(self) -> None:
-        """End running calls, close the connections, and end the thread."""
         self._ending.set()
         await asyncio.wait([self._ended], timeout=END_WITHIN_S)
 

@@ -87,9 +87,6 @@ class Threads:
         self._threads = self._busy = 0
 
     def run(self, argument: Any) -> asyncio.Future[Any]:
-        """Call the function in a thread, in its own context. The future's result may be
-        `Unfinished`.
-        """
         context = self._contexts.fresh()
         return self.submit(lambda: context.run(self._call, argument))
 
@@ -130,7 +127,7 @@ class Threads:
             del call, future, function, result, error  # these objects may be large
 
     def close(self) -> None:
-        """End the idle threads. The other threads end after their call."""
+        # idle threads end now, the others after their call
         for _ in range(self._threads):
             self._calls.put(None)
 
@@ -230,10 +227,8 @@ class _Slots:
         )
 
     async def _in_thread(self, argument: Any) -> Any:
-        """Call a plain function within its middleware, in a thread, with the context of the calling
-        task.
-        """
         assert self.threads is not None  # noqa: S101
+        # the calling task's: middleware may have changed it
         context = copy_context()
         result = await self.threads.submit(lambda: context.run(self.function, argument))
         if result is None or not inspect.isawaitable(result):
@@ -373,7 +368,6 @@ class Engine(BaseEngine):
     async def send(
         self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None
     ) -> list[Any]:
-        """Send operations in one round trip, until they are answered."""
         trip = RoundTrip(self, ops)
         while trip.replies is None:
             with trip:
@@ -475,7 +469,7 @@ class Engine(BaseEngine):
             self._loop.call_soon(partial(_raise, ends))
 
     def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
-        """Process the end of a cancelled task, which may not have started."""
+        # a cancelled task may not have started, and so not have ended its unit
         if slots.tasks.pop(id(unit), None) is not None:
             self._ended(slots, unit, asyncio.CancelledError(), None)
 
@@ -524,9 +518,6 @@ class Engine(BaseEngine):
         self.wake(slots.consumer)
 
     def _steps(self, consumer: Consumer, job: Job) -> AsyncSteps | Steps:
-        """Make the steps of a coroutine, or of a plain function, which waits for them in its
-        thread.
-        """
         run = self.run(consumer, job)
         drive = partial(self._drive, run)
         slots = self._slots[id(consumer)]

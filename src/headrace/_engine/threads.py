@@ -64,7 +64,6 @@ class Wakeup:
                 self._lock.release()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for *seconds*, or until the event is set. Then unset it."""
         self._lock.acquire(timeout=max(0.0, seconds))
 
 
@@ -200,9 +199,7 @@ class Engine(BaseEngine):
             one.job.lost.set()
 
     def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
-        """Run the handler on queued units, as the body of a handler thread. If asked to, drive a
-        role between them.
-        """
+        # the body of a handler thread, which drives a role between units if asked to
         units = self._units[id(consumer)]
         begun = self._begun[id(consumer)]
         handler = consumer.handler
@@ -324,9 +321,8 @@ class Engine(BaseEngine):
                         executor.give_up()
 
 
+# drives one role, in one thread until its end, or in one thread after another
 class RoleDriver(BaseRoleDriver, Driver):
-    """The driver of one role, in one thread until its end, or in one thread after another."""
-
     _engine: Engine
     thread: threading.Thread  # the first thread
     # whether the thread may handle a leased job while another thread drives the role
