@@ -15,7 +15,7 @@ import redis
 
 from headrace import Counts, Queue
 from headrace._core.effects import BlockThen
-from headrace._core.worker.fetch import _untaken
+from headrace._core.queue.leasing import untaken
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.sync.executor import Executor
 from tests.support.awaiting import PATIENCE, until
@@ -54,7 +54,7 @@ class Rider:
         """Block, and lease after that."""
         ops = self.direct.ops
         op, again = (ops.lease(WORKER, most, woken=2) for most in (5, 1))
-        effect = BlockThen(ops.wait(block), op, again, partial(_untaken, ops))
+        effect = BlockThen(ops.wait(block), op, again, partial(untaken, ops))
         return self.do(lambda: self.executor.wait_then(effect))
 
     def fetch(self) -> Any:

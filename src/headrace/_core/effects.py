@@ -35,8 +35,6 @@ class Phase(IntEnum):
 
 @define(eq=False)
 class HeldJob(Claim):
-    """A claim of a worker, between lease and settlement."""
-
     since: float = 0.0  # of the lease, or its last renewal
     started: float = 0.0  # 0: not yet
     ended: bool = False  # settled or given up: the handler's verdict no longer counts
@@ -143,8 +141,6 @@ class PassTurn(Effect):
 
 @frozen
 class Sleep(Effect):
-    """Wait on the client for *seconds*, or until woken."""
-
     seconds: float
 
 
@@ -173,8 +169,6 @@ class AwaitEnds(Answered[tuple[dict[str, Event], bool]]):
 
 @frozen
 class ForgetEnds(Effect):
-    """Stop watching for these ends."""
-
     waiter: Waiter
 
 
@@ -224,8 +218,6 @@ class BlockThen(Answered[tuple[bool, Any]]):
 
 @frozen
 class Start(Immediate):
-    """Run the consumer's handler on each of these units, as slots become free."""
-
     units: Sequence[list[HeldJob]]
 
 
@@ -237,8 +229,6 @@ class TakeBack(Immediate, Answered[tuple[list[list[HeldJob]], bool]]):
 
 @frozen
 class Abort(Immediate):
-    """Tell these handlers that their job is lost. An async one is cancelled."""
-
     held: Sequence[HeldJob]
 
 
@@ -253,8 +243,6 @@ class Wake(Immediate):
 
 @frozen
 class Join(Immediate):
-    """Start the roles of these consumers, which are added to a running worker."""
-
     consumers: Sequence[Any]
 
 
@@ -290,13 +278,11 @@ class NoteDead(Effect):
 
 
 def send(op: Op[R]) -> Call[R]:
-    """Send one operation. Return its decoded reply."""
     (reply,) = yield Send((op,))
     return cast(R, reply)
 
 
 def send_all(ops: Sequence[Op[R]]) -> Call[list[R]]:
-    """Send operations in one round trip. Return their decoded replies."""
     return cast("list[R]", (yield Send(ops)))
 
 

@@ -43,7 +43,6 @@ def _at_shard(name: str, number: int | None) -> str:
 
 
 def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
-    """Yield the events of one message. There are none if the message is not ours."""
     kind = channel.rpartition(":")[2]
     try:
         content: Any = json.loads(message.decode("utf-8", "surrogateescape"))
@@ -63,10 +62,7 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
 
 @define(eq=False)
 class Inbox:
-    """The messages of several sources, merged. A source may be disconnected for *patience*
-    seconds."""
-
-    patience: float
+    patience: float  # seconds for which a source may be disconnected
     begun: bool = False  # all have been heard of
     error: BaseException | None = None  # why nothing more is received
     _messages: list[tuple[str, bytes]] = field(factory=list[tuple[str, bytes]])
@@ -99,7 +95,6 @@ class Inbox:
             self.error = self.error or self._last
 
     def received(self) -> Received:
-        """Return the ends and gaps to report."""
         messages = self._messages
         self._messages = []
         if messages:
@@ -111,8 +106,6 @@ class Inbox:
 
 @define(eq=False)
 class Waiter:
-    """A call that waits for the ends of jobs. `wake` is an event of its colour."""
-
     ids: frozenset[str]
     wake: Any
     ended: dict[str, Event] = field(factory=dict[str, Event])  # the last of each job
@@ -140,8 +133,6 @@ class Waitlist:
                 self.waiters.pop(name, None)
 
     def take(self, received: Received) -> None:
-        """Wake the waiters that the messages concern. Wake all of them if messages may have been
-        missed."""
         self.sound = received.state in ("anew", "on")
         # read again: earlier messages were missed, or later ones will be
         if received.state != "on":

@@ -40,10 +40,7 @@ UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
 @frozen
 class Settlement:
-    """The settlement of a delivered job, which is complete, release, retry, dead, or a step of its
-    flow."""
-
-    kind: str
+    kind: str  # complete, release, retry, dead, or step (of its flow)
     claim: Claim
     result: bytes | None = None
     # after a float, the worker itself waits for the due time
@@ -73,7 +70,6 @@ class Settlement:
 
     @property
     def cause(self) -> str | Cause:
-        """The reason, with the traceback and the error's class if they are kept."""
         return (
             Cause(self.reason, self.traceback, self.raised)
             if self.traceback or self.raised
@@ -82,18 +78,15 @@ class Settlement:
 
     @property
     def size(self) -> int:
-        """The bytes of the job and of everything written with it."""
         return self.claim.size + Cause(self.reason, self.traceback).size
 
     def without_result(self) -> Settlement:
-        """Return the settlement without the job's result."""
         return evolve(
             self, result=None, step=None if self.step is None else self.step.without_result()
         )
 
     @property
     def pause(self) -> Any:
-        """The pause before a released job is handed out again."""
         return self.delay if self.kind == "release" else None
 
 
@@ -128,7 +121,6 @@ class RetryState:
 
 
 def overran(deadline: float | None) -> str:
-    """Describe a missed deadline, as the reason of a failure."""
     return f"the handler ran past its deadline of {deadline:g} s"
 
 
@@ -171,7 +163,6 @@ def interrupted(claim: Claim, error: BaseException) -> bool:
 
 
 def ends_program(error: BaseException) -> bool:
-    """Tell whether the error would end the program outside of a handler."""
     if isinstance(error, BaseExceptionGroup):
         some: Any = cast("BaseExceptionGroup[BaseException]", error)
         return some.subgroup((KeyboardInterrupt, SystemExit)) is not None
@@ -179,8 +170,6 @@ def ends_program(error: BaseException) -> bool:
 
 
 def released(claim: Claim) -> Settlement:
-    """Release to the front. After many releases in a row, the job waits for a pause, which
-    grows."""
     # As many of the releases of the job's life as fit into the deliveries of this entry: a retry
     # makes a new one.
     row = min(claim.token - claim.job.attempt, claim.count - 1) + 1
@@ -228,8 +217,6 @@ def returned_verdict(value: Any) -> BaseException | None:
 
 
 def _not_run(value: Any) -> TypeError | None:
-    """Return the error of a handler that returned a coroutine or a generator, and close the
-    latter."""
     name: str = value.__class__.__name__
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
@@ -373,8 +360,8 @@ def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = Fa
     if over and not elsewhere:
         return Settlement("dead", claim, reason=reason)
     pause = max(grace / UNKNOWN_KIND_ROUNDS, ELSEWHERE_S if over else 0.0)
-    aside = timedelta(seconds=pause)  # no float: another worker should look first when it is due
-    return Settlement("retry", claim, delay=aside, spend=0, reason=reason)
+    # no float: another worker should look first when it is due
+    return Settlement("retry", claim, delay=timedelta(seconds=pause), spend=0, reason=reason)
 
 
 size = attrgetter("size")
@@ -384,7 +371,6 @@ alike = attrgetter(
 
 
 def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-    """Make operations of settlements that are alike, as `alike` says."""
     match some[0].kind:
         case "complete":
             for chunk in chunks(
@@ -408,15 +394,12 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
 
 @frozen(eq=False)
 class SettlementBatch:
-    """The settlements of one round trip."""
-
     plain: Sequence[Claim]  # completed without a result to keep
     verdicts: Sequence[Settlement]  # all other settlements
     ops: Sequence[Op[list[bool]]]
 
     @property
     def claims(self) -> list[Claim]:
-        """List the claims that this settles."""
         return [*self.plain, *(verdict.claim for verdict in self.verdicts)]
 
     @property

@@ -28,15 +28,14 @@ class FairLeaser(DirectLeaser):
         self.undeclared = self.fair = self.ops.settings.terms is not None
 
     def prepare(self) -> Call[None]:
-        """Declare the terms. The queue may have others, which count."""
         if self.undeclared:
             answer = yield from declare(self.ops, self.name, again=self.said)
             self.undeclared = False
             self.said = True
+            # the queue may have other terms than ours: they count
             self.fair = answer.structure != ""
 
     def renamed(self) -> None:
-        """Declare the terms again, as another name."""
         self.undeclared = self.ops.settings.terms is not None
         self.said = False
 
@@ -52,5 +51,4 @@ class FairLeaser(DirectLeaser):
 
 
 def leaser(ops: Ops) -> DirectLeaser:
-    """Make the object that leases jobs of a queue, or a shard, without a worker."""
     return FairLeaser(ops, new_name())

@@ -50,8 +50,6 @@ def line_up(consumer: Consumer) -> Role:
 
 
 def _declare(consumer: Consumer, fair: FairLeasing) -> Role:
-    """Declare the terms of the worker, obey the queue's, and log each option that others declared
-    differently."""
     name = consumer.name
     answer = yield from declare(consumer.ops, name, again=fair.said or not fair.own)
     # it was declared dead meanwhile, and declares its terms under its new name
@@ -71,7 +69,6 @@ def fair_roles(
     consumers: Sequence[Consumer],
     place: Place,  # noqa: ARG001
 ) -> Iterator[NamedRole]:
-    """Return the role of each consumer whose queue has terms."""
     return (
         ("line_up", line_up(one), one, "work") for one in consumers if one.leasing.fair is not None
     )

@@ -103,7 +103,6 @@ def _both(one: LimitView, other: LimitView) -> LimitView:
 
 
 def standing(shards: Sequence[Ops]) -> Call[tuple[list[Share], list[LimitView]]]:
-    """Read the shares of a queue's busiest values, and the slots of its limits."""
     found = yield from shares(shards)
     slots = yield from send_all([fair_ops.slots(ops) for ops in shards])
     return found, joined_slots(one for some in slots for one in some)

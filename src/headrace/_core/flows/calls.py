@@ -35,8 +35,6 @@ def sweep(flow: FlowOps) -> Call[None]:
 def read(
     flow: FlowOps, names: Sequence[str], begun: Any = None, *, strict: bool = False
 ) -> Call[list[FlowState | None]]:
-    """Fetch the states of any number of jobs. *begun* is the part of the first state that was read
-    before."""
     states: list[FlowState | None] = []
     while len(states) < len(names):
         some = names[len(states) : len(states) + STEPS_PER_SCRIPT]
@@ -46,7 +44,6 @@ def read(
 
 
 def found(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
-    """Find the runs in one place that have not ended and have all of these attributes."""
     # refused before anything is sent
     every = [flow.found(name, value, "") for name, value in wanted.items()]
     yield from sweep(flow)
@@ -64,8 +61,6 @@ def found(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
 
 @define(eq=False)
 class FlowVerbs:
-    """The verbs of a flow. `ShardedFlow` replaces the ways to its runs."""
-
     flow: FlowOps
 
     # -- where runs are ----------------------------------------------------------------------------
@@ -86,7 +81,6 @@ class FlowVerbs:
     # -- verbs -------------------------------------------------------------------------------------
 
     def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Call[Receipt]:  # noqa: ARG002 - as above
-        """Begin the run *name* by the operation that *build* makes for a place."""
         return send(build(self.flow))
 
     def state(self, name: str) -> Call[FlowState | None]:
@@ -103,8 +97,6 @@ class FlowVerbs:
         return None
 
     def find(self, wanted: dict[str, str]) -> Call[list[FlowState]]:
-        """Find the runs that have not ended and have all of these attributes, in the order of their
-        ids."""
         if not wanted:
             raise ValueError("find: give at least one attribute=value")
         runs: list[FlowState] = []
@@ -113,7 +105,6 @@ class FlowVerbs:
         return sorted(runs, key=lambda run: run.id)
 
     def result(self, name: str, timeout: float) -> Call[Any]:
-        """Fetch the last stage's result. Wait up to *timeout* seconds for the end."""
         self.flow.read([name])  # refused before anything is sent
         start = now = yield from Now()
         swept = float("-inf")
@@ -131,7 +122,6 @@ class FlowVerbs:
             yield Sleep(min(0.05, timeout))
 
     def cancel(self, name: str) -> Call[bool]:
-        """Cancel a job of a flow, and then its children."""
         self.flow.cancelling(name)  # refused before anything is sent
         for flow in (yield from self.where(name)):
             yield from sweep(flow)
@@ -142,7 +132,6 @@ class FlowVerbs:
         return False
 
     def counts(self) -> Call[dict[str, Counts]]:
-        """Count the jobs of each stage's queue, in all places together."""
         flows = yield from self.everywhere()
         counts: dict[str, Counts] = {}
         for name in self.flow.declared():
@@ -152,5 +141,4 @@ class FlowVerbs:
         return counts
 
     def drawing(self, live: bool) -> Call[str]:
-        """Draw the stages as Mermaid, with their counts if *live*."""
         return self.flow.drawing((yield from self.counts()) if live else None)

@@ -39,7 +39,6 @@ class FlowConsumer(Consumer):
         return {LEADS: self.flow.leads(self.ops.keys.queue)}
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
-        """Read the states of the jobs' runs."""
         ours = [claim for claim in claims if self.flow.has(claim.job)]
         self.leasing.asking += len(ours)  # they take up room while we ask about them
         try:
@@ -51,8 +50,6 @@ class FlowConsumer(Consumer):
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
 
     def may_idle(self) -> bool:
-        """Tell whether this consumer has nothing to do. The consumer that handles events always has
-        work."""
         return super().may_idle() and not self.sweeper
 
     def piggyback_limit(self) -> int:
@@ -72,12 +69,10 @@ class FlowConsumer(Consumer):
         return True
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-        """Make operations of settlements that are alike. After a failure call `housekeep` soon, as
-        more may follow."""
         if some[0].kind == "step":
             for chunk in chunks(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
-                op = self.flow.advance([one.step for one in chunk])
-                yield evolve(op, items=chunk)  # what a script has no room for is sent again
+                # what a script has no room for is sent again
+                yield evolve(self.flow.advance([one.step for one in chunk]), items=chunk)
         else:
             self.timers.housekeep_soon = self.timers.housekeep_soon or some[0].kind in (
                 "retry",

@@ -35,7 +35,6 @@ class Places:
     table: Table | None
 
     def at(self, number: int | None) -> FlowOps | None:
-        """Return the flow in one place, or `None` if that is gone."""
         if number is None:
             return self.flow
         rows = () if self.table is None else self.table.shards
@@ -45,7 +44,6 @@ class Places:
         )
 
     def of(self, name: str) -> list[int | None]:
-        """Return where the run of a job may be, the likeliest first."""
         if self.table is None:
             return [None]
         run = run_of(name)
@@ -54,13 +52,11 @@ class Places:
 
 
 def places(flow: FlowOps) -> Call[Places]:
-    """Read the places where runs of a flow may be, if only the name of the flow is known."""
     rows = yield from send(table(flow.keys, note=False))
     return Places(flow, Table.parse(flow.keys.group, rows) if rows else None)
 
 
 def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[str]]:
-    """Map each place to the ids of its runs, in the given order."""
     found: dict[int | None, list[str]] = defaultdict(list)
     for number, name in runs:
         found[number].append(name)
@@ -70,7 +66,6 @@ def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[st
 def read_at(
     known: Places, names: Mapping[int | None, Sequence[str]]
 ) -> Call[dict[int | None, dict[str, FlowState]]]:
-    """Fetch the last written states of runs, or of their children, by place and id."""
     asked = {number: flow for number in names if (flow := known.at(number)) is not None}
     first = yield from send_all(
         [flow.read(names[number][:STEPS_PER_SCRIPT]) for number, flow in asked.items()]
@@ -84,7 +79,6 @@ def read_at(
 
 
 def read(flow: FlowOps, names: Sequence[str]) -> Call[list[FlowState | None]]:
-    """Fetch the states of runs, or their children, wherever they are."""
     known = yield from places(flow)
     asked = by_place((number, name) for name in names for number in known.of(name))
     found = (yield from read_at(known, asked)) if names else {}
@@ -96,14 +90,11 @@ def read(flow: FlowOps, names: Sequence[str]) -> Call[list[FlowState | None]]:
 
 @define(eq=False)
 class ShardedFlow(FlowVerbs):
-    """The verbs of a flow whose queues have shards."""
-
     _map: ShardMap | None = None
     _made: dict[int, FlowOps] = field(factory=dict[int, FlowOps])
 
     @property
     def map(self) -> ShardMap:
-        """The table, as far as it is known."""
         if self._map is None:
             self._map = ShardMap(next(iter(self.flow.declared().values())).ops)
         return self._map
@@ -127,14 +118,11 @@ class ShardedFlow(FlowVerbs):
         return self.at(self.map.at(claim.job.shard))
 
     def everywhere(self) -> Call[list[FlowOps]]:
-        """Read the table again, and return the flow in each shard."""
         yield from self.ready()
         yield from self.map.look()
         return [self.at(ops) for ops in self.map.ordered()]
 
     def where(self, name: str) -> Call[list[FlowOps]]:
-        """Return the flow in each shard where the run of a job may be. The shard of its id comes
-        first."""
         run = run_of(name)  # it is checked
         yield from self.ready()
         yield from self.map.look()

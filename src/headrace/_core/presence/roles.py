@@ -69,6 +69,5 @@ def _obey(consumer: Consumer, request: str) -> Role:
 def presence_roles(
     worker: Lifecycle, consumers: Sequence[Consumer], place: Place
 ) -> Iterator[NamedRole]:
-    """Yield the role of each place."""
     for group in by_place(consumers, place):
         yield "report", report(worker, group), None, "work"

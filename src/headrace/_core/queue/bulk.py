@@ -35,7 +35,6 @@ class Match:
     group: str = ""
 
     def fits(self, one: JobState[Any]) -> bool:
-        """Tell whether the action takes a job."""
         kind = one.job.headers.get(KIND, "")
         if self.reason not in (one.reason or "") or self.kind not in ("", kind):
             return False
@@ -127,7 +126,6 @@ def _each(ops: Sequence[Op[bool]]) -> Call[int]:
 
 
 def _runs(found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> list[tuple[str, str]]:
-    """Return the first and the last entry of each run of wanted entries."""
     runs: list[tuple[str, str]] = []
     before = False
     for one, is_meant in zip(found, wanted, strict=True):

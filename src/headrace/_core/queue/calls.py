@@ -34,17 +34,13 @@ Found = TypeVar("Found")
 
 @define
 class _Chunks:
-    """The parts of an `enqueue_many`. It keeps the next part, and an answer that is not decoded
-    yet."""
-
     chunks: Iterator[Op[list[Receipt]]]
     bind: Callable[[list[Receipt]], object]
     next: Op[Callable[[], list[Receipt]]] | None = None
-    unread: Callable[[], list[Receipt]] | None = None
+    unread: Callable[[], list[Receipt]] | None = None  # an answer that is not decoded yet
     receipts: list[Receipt] = field(factory=list[Receipt])
 
     def read(self) -> None:
-        """Decode the last answer."""
         if self.unread is not None:
             made = self.unread()
             self.unread = None
@@ -52,8 +48,6 @@ class _Chunks:
             self.receipts += made
 
     def prepare(self) -> None:
-        """Prepare the next chunk, and decode the last answer, while the server works on the current
-        chunk."""
         if self.next is None:
             chunk = next(self.chunks, None)
             if chunk is not None:
@@ -94,11 +88,9 @@ def enqueue_many(
     return sending.receipts
 
 
-def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
-    """Add to the error of a batch which of its jobs are in the queue."""
-    error.add_note(
-        f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts"
-    )
+def said_what_is_in(error: Exception, receipts: Sequence[Receipt | None]) -> None:
+    number = sum(receipt is not None for receipt in receipts)
+    error.add_note(f"headrace: {number} jobs of this enqueue_many are in the queue: error.receipts")
     error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
 
 
@@ -109,8 +101,6 @@ BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT
 
 @define
 class BatchBuffer:
-    """A stream of jobs, with its progress, and the part that is not sent yet."""
-
     progress: Callable[[int], object] | None
     position: int = 0
     part: list[Any] = field(factory=list[Any])
@@ -126,7 +116,6 @@ class BatchBuffer:
         return len(self.part) >= JOBS_AT_ONCE or self.size >= BYTES_AT_ONCE
 
     def sent(self, receipts: Sequence[object]) -> None:
-        """Begin the next part, as this one was sent."""
         self.position += len(receipts)
         self.part = []
         self.size = 0
@@ -134,8 +123,6 @@ class BatchBuffer:
             self.progress(self.position)
 
     def stopped(self, cause: Exception) -> StreamStopped:
-        """Return the error to raise from *cause*, which may have the receipts of the enqueued
-        jobs."""
         receipts: Sequence[object] = getattr(cause, "receipts", ())
         sure = next((at for at, receipt in enumerate(receipts) if receipt is None), len(receipts))
         return StreamStopped(self.position + sure, cause)
@@ -189,12 +176,10 @@ def complete(
 
 
 def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
-    """Cancel the jobs of a payload, page by page over the whole queue. Return their number."""
     return _everywhere(partial(admin_ops.cancel_payload, ops, payload), 0, int.__add__)
 
 
 def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
-    """Repair everything in the queue, page by page. If *dry*, only count the damage."""
     return _everywhere(partial(admin_ops.repair, ops, dry=dry), Repairs(), Repairs.__add__)
 
 
@@ -212,7 +197,6 @@ def _everywhere(
 
 
 def find(ops: Ops, name: str) -> Call[JobState[Any] | None]:
-    """Find a job. If it is nowhere else, search the dead letters page by page."""
     found, cursor = yield from send(view_ops.seek(ops, name, ""))
     return found or (yield from find_dead(ops, name, cursor))
 
@@ -232,8 +216,7 @@ def replaced(ops: Ops, name: str) -> Call[str | None]:
 
 
 def find_dead(ops: Ops, name: str, cursor: str) -> Call[JobState[Any] | None]:
-    """Search the dead letters from *cursor* on for a job, page by page. An empty cursor ends the
-    search."""
+    # an empty cursor ends the search
     found = None
     paged = bool(cursor)
     while found is None and cursor:
@@ -244,7 +227,6 @@ def find_dead(ops: Ops, name: str, cursor: str) -> Call[JobState[Any] | None]:
 
 
 def position(ops: Ops, name: str) -> Call[int | None]:
-    """Count the jobs in front of one, page by page, up to `JOBS_PER_SCRIPT`."""
     before, cursor = yield from send(view_ops.position(ops, name))
     while cursor:
         more, cursor = yield from send(
@@ -257,8 +239,6 @@ def position(ops: Ops, name: str) -> Call[int | None]:
 
 
 def purge(ops: Ops, wanted: Sequence[Arg] = ()) -> Call[int]:
-    """Remove the waiting jobs, all or only the jobs of the *wanted* value, page by page. Return
-    their number."""
     return (yield from through(lambda cursor, _: admin_ops.purge(ops, cursor, wanted), ()))
 
 
@@ -267,8 +247,6 @@ def through(
     wanted: Sequence[str],
     cursor: str = "-",
 ) -> Call[int]:
-    """Go through the pages of the operation that *build* makes. Return the number of jobs it
-    changed."""
     done = 0
     while cursor:
         more, cursor = yield from send(build(cursor, wanted))
@@ -289,8 +267,6 @@ def by_ids(
 
 
 def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Call[int]:
-    """Send the operation that *build* makes until its answer asks for no other call. Return the
-    number of jobs."""
     done = 0
     more = "1"
     while more == "1":

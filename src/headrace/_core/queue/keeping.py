@@ -82,8 +82,6 @@ class Keeping:
     def _renewals(
         self, due: Sequence[tuple[Key, Claim]]
     ) -> Iterator[tuple[Op[list[bool]], list[Key]]]:
-        """Make operations that renew, in bounded scripts, each with its claims."""
-
         def alike(one: tuple[Key, Claim]) -> tuple[int, str, float]:
             return one[1].job.shard, one[1].worker, one[1].duration or 0.0
 

@@ -34,23 +34,27 @@ CLIENT_WAIT_S = 0.1
 
 
 def new_name() -> str:
-    """Make a name under which no other client leases."""
     return f"queue-{secrets.token_hex(8)}"
+
+
+def granted(grant: Grant | None) -> list[Claim]:
+    return [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
+
+
+def untaken(ops: Ops, grant: Grant | None) -> Op[list[bool]] | None:
+    """Return the operation that releases granted jobs that were not taken. It is `None` if there
+    are none."""
+    claims = granted(grant)
+    return ops.release(claims) if claims else None
 
 
 @define
 class Taken:
-    """The claims that a lease call was granted so far."""
-
     claims: list[Claim] = field(factory=list[Claim])
     whole: Undoable | None = None
 
     def all(self) -> list[Claim]:
-        """Return all claims, each once, with the claims of the last answer."""
-        grant = self.whole.answer if self.whole is not None else None
-        last = (
-            [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
-        )
+        last = granted(None if self.whole is None else self.whole.answer)
         return list({claim.entry: claim for claim in [*self.claims, *last]}.values())
 
 
@@ -186,15 +190,15 @@ class DirectLeaser:
             yield from self.run_due_schedules()
         yield from self.prepare()
 
+    # hooks that `FairLeaser` overrides: here is nothing to do
+
     def prepare(self) -> Call[None]:
-        """Take the steps of a subclass before a lease call. This class has none."""
         yield from ()
 
     def renamed(self) -> None:
         """Take the steps of a subclass after a new name. This class has none."""
 
     def note(self, grant: Grant) -> Call[None]:  # noqa: ARG002 - nothing here
-        """Process an answer to a lease call in a subclass. This class does nothing."""
         yield from ()
 
     def _granted(self, whole: Undoable, now: float) -> Call[Grant | None]:
@@ -206,7 +210,6 @@ class DirectLeaser:
             raise
 
     def completed(self, claims: Sequence[Claim]) -> Call[list[Claim]]:
-        """Complete jobs. Return those whose leases were still ours."""
         won = yield from each(partial(self.ops.complete, fenced=True), claims)
         return [claim for claim, ours in zip(claims, won, strict=True) if ours]
 
@@ -249,25 +252,16 @@ class DirectLeaser:
 
     def run_due_schedules(self) -> Call[None]:
         plan = yield from run_due_schedules(self.ops)
-        now = yield from Now()
-        self.tick_at = None if plan.wait is None else now + plan.wait
+        self.tick_at = None if plan.wait is None else (yield from Now()) + plan.wait
 
     def give_back(self, reply: Any) -> Op[list[bool]] | None:
-        """Make the operation that gives back the jobs that *reply* granted to an interrupted
-        call."""
-        grant = self.raw.grant(reply, self.name, None)
-        claims = (
-            [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
-        )
-        return self.ops.release(claims) if claims else None
+        return untaken(self.ops, self.raw.grant(reply, self.name, None))
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
-        """Make operations that give *claims* back to the front, in bounded scripts."""
         some = chunks(claims, lambda claim: claim.size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)
         return [self.ops.release(chunk) for chunk in some]
 
     def leaving(self) -> list[Op[Any]]:
-        """Make the operations that end its registration, if it holds nothing."""
         if not self.registered:
             return []
         self.registered = False

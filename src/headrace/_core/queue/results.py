@@ -9,7 +9,6 @@ message only if nothing of the job is left to read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
@@ -17,6 +16,7 @@ from attrs import frozen
 from headrace._core.effects import AwaitEnds, Call, ForgetEnds, Now, WatchEnds, send
 from headrace._core.queue.calls import find
 from headrace._model.event import Event
+from headrace._model.shards import is_entry
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features.history import Ended
 from headrace._protocol.limits import COALESCED_BELOW
@@ -25,19 +25,12 @@ from headrace._protocol.queue_ops import Ops
 RESULTS_PER_SCRIPT = COALESCED_BELOW - 1  # as many as may join the calls of others
 NOTICE_WITHIN_S = 1.0  # seconds within which a message about a job that has just ended arrives
 NOTHING: Mapping[str, Event] = {}
-_ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 
 
 @frozen
 class End:
-    """The end of a job.
-
-    `state` is one of `ENDS`, or `expired` (completed, but its result is gone), or `unknown`.
-    *result*: the kept bytes, if any.
-    """
-
-    state: str
-    result: bytes | None = None
+    state: str  # one of `ENDS`, `expired` (completed, but its result is gone), or `unknown`
+    result: bytes | None = None  # as it is kept
     reason: str | None = None
 
 
@@ -46,7 +39,6 @@ EXPIRED = End("expired", None, "its result was kept no longer than result_ttl")
 
 
 def kept(ops: Ops, names: Sequence[str]) -> Call[dict[str, bytes]]:
-    """Fetch the results of jobs that have one."""
     found: dict[str, bytes] = {}
     while names:
         some = names[:RESULTS_PER_SCRIPT]
@@ -78,11 +70,7 @@ def read_ends(
     *own*: the jobs were enqueued before. While such a job exists, a result of an earlier job with
     its id does not count. (A history also tells whose result it is.)
     """
-    first = [
-        name
-        for name in names
-        if not ops.settings.history and (not own or _ENTRY_ID.fullmatch(name))
-    ]
+    first = [name for name in names if not ops.settings.history and (not own or is_entry(name))]
     found = yield from kept(ops, first)
     gone = yield from ended(ops, [name for name in names if name not in found])
     maybe = [name for name, one in gone.items() if one.with_result or one.state.startswith("gone")]
@@ -140,7 +128,6 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Call[End]:
 
 
 def not_ended(name: str, timeout: float) -> TimeoutError:
-    """Make the error for a job that has not ended in time."""
     waited = f" within {timeout:g} s" if timeout else ""
     return TimeoutError(f"job {name!r} has not ended{waited}; it goes on")
 

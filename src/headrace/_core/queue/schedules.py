@@ -17,12 +17,10 @@ from headrace.errors import TooManySchedules
 
 
 def schedules(ops: Ops) -> Call[list[Schedule]]:
-    """List the schedules, page by page."""
     return listed((yield from _ticking(ops, "all")))
 
 
 def run_due_schedules(ops: Ops) -> Call[SchedulePlan]:
-    """Enqueue the jobs of due schedules. Return the plan, which has the time of the next call."""
     plan = schedule_ops.plan_ticks(ops, (yield from _ticking(ops, "due")))
     answers = (yield from send_all(plan.ops)) if plan.ops else []
     # 2: one script was not enough for all ticks
@@ -38,7 +36,6 @@ def _ticking(ops: Ops, which: str) -> Call[DueSchedules]:
 
 
 def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Call[bool]:
-    """Add a schedule, by the server's clock. Return true if its name is new."""
     now = (yield from send(schedule_ops.ticking(ops, "none"))).now
     answer = yield from send(build(now))
     if answer < 0:

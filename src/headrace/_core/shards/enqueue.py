@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from headrace._core.effects import Call, Now, Overlap
+from headrace._core.queue.calls import said_what_is_in
 from headrace._core.queue.conditional import Elsewhere, admit
 from headrace._core.shards.map import ShardMap, named
 from headrace._model import checks
@@ -29,33 +30,28 @@ from headrace.errors import NotDurable, QueueFull
 
 @frozen
 class _Chunk:
-    """Some jobs, by their positions among all, and the call that adds them to their shard, or to
-    any if *free*."""
-
     ops: ShardOps
-    places: Sequence[int]
-    load: Any
-    free: bool
+    places: Sequence[int]  # of these jobs among all
+    load: Any  # what the call that adds them takes
+    free: bool  # any shard may take them
+
+
+# The two ways to add jobs: to shards without a bound on waiting jobs, and with one.
 
 
 @frozen
 class Freely:
-    """The way to add jobs to a queue without a bound on waiting jobs."""
-
     context: Context | None
     durable: Durability | None
 
     def most(self, map: ShardMap) -> int:  # noqa: ARG002 - any shard takes as many
-        """Return the largest number of jobs in a part."""
         return JOBS_PER_SCRIPT
 
     def cut(self, ops: ShardOps, jobs: Sequence[Any]) -> Iterator[tuple[Op[Any], int]]:
-        """Check jobs. Yield calls that each add some jobs, with the number of these jobs."""
         for op in ops.batches(jobs, self.context):
             yield op, len(op.items)
 
     def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Call[list[Receipt]]:  # noqa: ARG002 - as below
-        """Add a part, and pack the next part meanwhile."""
         receipts: list[Receipt] = yield from Overlap(
             with_durability(part.load, self.durable), partial(_pack, ahead)
         )
@@ -64,24 +60,19 @@ class Freely:
 
 @frozen
 class AsRoomIs:
-    """The way to add jobs if each shard bounds its waiting jobs. *limit* and *since* are as for
-    `admit`."""
-
     context: Context | None
     admission: Admission
-    limit: float | None
+    limit: float | None  # as for `admit`, and *since*
     since: float | None
 
     def most(self, map: ShardMap) -> int:
         return self.admission.at(map.at(map.table.any_of(map.sealed)[0].number)).most_together
 
     def cut(self, ops: ShardOps, jobs: Sequence[Any]) -> Iterator[tuple[list[Item], int]]:
-        """Check jobs. Yield some of them, and the number of these jobs."""
         for items in self.admission.at(ops).chunks(jobs, self.context):
             yield items, len(items)
 
     def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Call[list[Receipt]]:  # noqa: ARG002 - as above
-        """Add all jobs of a part, or none."""
         if part.free:
             return admit_anywhere(map, self.admission, part.load, self.limit, since=self.since)
         return admit(self.admission.at(part.ops), part.load, self.limit, since=self.since)
@@ -111,7 +102,6 @@ def admit_anywhere(
         return admit(here, items, limit, since=start, together=together, elsewhere=elsewhere)
 
     def among(shards: Sequence[ShardOps]) -> Call[list[Receipt] | None]:
-        """Add to one of these shards, if one has room now."""
         for ops in shards:
             try:
                 return (yield from add(ops, None))
@@ -177,11 +167,7 @@ def enqueue_many(
             for place, receipt in zip(part.places, made, strict=True):
                 receipts[place] = receipt
     except Exception as error:
-        in_it = sum(receipt is not None for receipt in receipts)
-        error.add_note(
-            f"headrace: {in_it} jobs of this enqueue_many are in the queue: error.receipts"
-        )
-        error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
+        said_what_is_in(error, receipts)
         raise
     found = [receipt for receipt in receipts if receipt is not None]
     if late is not None:
@@ -191,8 +177,7 @@ def enqueue_many(
 
 
 def _present(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Call[set[int]]:
-    """Ask draining and sealed shards which ids of a part they have. Return the positions of these
-    jobs."""
+    # draining and sealed shards may have jobs with these ids
     asked: dict[int, dict[int, str]] = defaultdict(dict)
     for place in part.places if map.overlaps else ():
         if is_new(jobs[place]):

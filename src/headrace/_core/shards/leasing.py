@@ -34,13 +34,11 @@ def _silent(error: Exception) -> bool:
     return getattr(error, "outcome", "refused") != "refused"
 
 
+# one round through the shards
 @define(eq=False)
 class _Turn:
-    """One round through the shards. It has the jobs asked for, the jobs leased, and the shards that
-    failed."""
-
     leaser: ShardedLeaser
-    limit: int
+    limit: int  # jobs asked for
     duration: float | None
     at_most_once: bool
     taken: list[Claim] = field(factory=list[Claim])
@@ -101,14 +99,12 @@ class ShardedLeaser:
 
     @property
     def name(self) -> str:
-        """The name of the first leaser."""
         return self._first.name
 
     def leasers(self) -> list[DirectLeaser]:
         return list(self._leasers.values())
 
     def ttl(self, duration: float | None) -> float:
-        """Return the seconds for which this holder counts as alive."""
         return self._first.ttl(duration)
 
     def lease(
@@ -198,7 +194,6 @@ class ShardedLeaser:
             return not _silent(error) and (yield from self.map.look(seen))
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
-        """Make operations that give *claims* back to the front of their shards."""
         there: dict[int, list[Claim]] = defaultdict(list)
         for claim in claims:
             there[claim.job.shard].append(claim)

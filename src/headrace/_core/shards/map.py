@@ -26,7 +26,6 @@ from headrace.errors import NO_TABLE, ConfigurationError, ShardsMismatch
 
 
 def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
-    """Return true, as every node counts as sound by default."""
     return True
 
 
@@ -37,13 +36,10 @@ def named(job: NewJob[Any]) -> str | None:
 
 
 def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) -> Call[Table]:
-    """Replace version *known* of the table by *new*. Return the table that the server has after
-    that."""
     return _read(keys, (yield from send(table(keys, new.rows(), known, queues))))
 
 
 def read(keys: Keys) -> Call[Table | None]:
-    """Read the table. Return `None` if the server has none."""
     rows = yield from send(table(keys))
     return _read(keys, rows) if rows else None
 
@@ -78,7 +74,6 @@ class OneShard:
     table: ClassVar[Table | None] = None
 
     def look(self, seen: object = None) -> Call[bool]:  # noqa: ARG002 - nothing changes
-        """Ask the server nothing."""
         yield from ()
         return False
 
@@ -92,18 +87,15 @@ class OneShard:
         return [self.ops]
 
     def where(self, id: str, key: str | None = None) -> tuple[str, Sequence[Sequence[Ops]]]:
-        """Check a job's id and key, and return the id and the shard."""
         if key is not None:
             job_key(key)
         return job_id(id), [[self.ops]]
 
     def line(self, id: str, key: str | None) -> tuple[str, Sequence[Ops]]:
-        """Check a job's id and key, and return the id and the shard that has it in its line."""
         name, (shards,) = self.where(id, key)
         return name, shards
 
     def holders(self, ids: Sequence[str]) -> list[tuple[Ops, Sequence[str]]]:
-        """Return the shard with all *ids*."""
         return [(self.ops, ids)]
 
 
@@ -136,7 +128,6 @@ class ShardMap:
 
     @property
     def table(self) -> Table:
-        """The table that is known now. The next look may find another one."""
         return self.now.table
 
     @property
@@ -222,11 +213,9 @@ class ShardMap:
                 return False
 
     def at(self, number: int) -> ShardOps:
-        """Return the maker of operations of a shard, which may be removed by now."""
         return self._made[number]
 
     def state_of(self, shard: ShardRow) -> ShardState | None:
-        """Return the state of a shard, or `None` if the table lacks it, or was not read."""
         now = self.now
         return next((one.state for one in now.table.shards if now.read and one == shard), None)
 
@@ -352,5 +341,4 @@ class ShardMap:
         return [(self.at(number), names[number]) for number in sorted(names)]
 
     def ordered(self) -> Sequence[ShardOps]:
-        """Return all shards, by their numbers."""
         return list(self.now.by_number.values())

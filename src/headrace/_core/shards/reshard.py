@@ -66,7 +66,6 @@ def reshard(known: ShardMap, shards: int | None) -> Call[Resharding]:
 
 
 def checked(shards: int) -> int:
-    """Return *shards*, if it is a valid number of shards. Raises `ConfigurationError`."""
     if not 2 <= shards <= SHARDS_AT_MOST:  # a queue with one shard has no table
         raise ConfigurationError(
             f"reshard({shards}): give 2-{SHARDS_AT_MOST}; a sharded queue keeps at least two"
@@ -75,7 +74,6 @@ def checked(shards: int) -> int:
 
 
 def begin(known: ShardMap, shards: int) -> Call[None]:
-    """Name successors in the table for all shards that take jobs."""
     table = known.table
     there = len(table.shards)
     if there + shards > ROWS_AT_MOST:
@@ -87,7 +85,6 @@ def begin(known: ShardMap, shards: int) -> Call[None]:
 
 
 def seal(known: ShardMap) -> Call[None]:
-    """Seal the old shards, and open their successors."""
     while (table := known.table).changing:
         old, successors = (
             [known.at(shard.number) for shard in some] for some in (table.takers, table.successors)
@@ -118,7 +115,6 @@ def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Call[No
 
 
 def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Call[bool]:
-    """Move a schedule to another shard, with its next tick. Return true if the old shard had it."""
     handed = yield from send(old.hand_schedule(name))
     if handed is None:
         return False
@@ -130,8 +126,6 @@ def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Call[bool]:
 
 
 def gather_schedule(known: ShardMap, to: ShardOps, name: str) -> Call[bool]:
-    """Move a schedule from an older shard to this one, which takes jobs. Return true if a shard had
-    it."""
     found = False
     for old in known.sharing(name, to):
         if old.number < to.number:
@@ -162,12 +156,9 @@ def tidy(known: ShardMap) -> Call[None]:
         # results are kept for their time
         if any(":result:" in name or ":flow:" in name for name in names):
             continue
-        if others:
-            more = yield from _drained(known, shard, others)
-            if more is None:
-                continue
-        else:
-            more = {}
+        more = yield from _drained(known, shard, others)
+        if more is None:
+            continue
         yield from _remove(known, shard, {name: one.totals for name, one in (found | more).items()})
 
 
@@ -214,7 +205,6 @@ def behind(known: ShardMap, table: Table) -> Call[set[int]]:
 
 
 def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Call[None]:
-    """Take a shard out of the table, then delete its remaining keys."""
     table = known.table
     if shard not in table.shards or not (
         yield from known.change(table, table.without(shard.number, totals))
@@ -236,7 +226,6 @@ def _keys(known: ShardMap) -> Call[list[tuple[str, int]]]:
 
 
 def jobs_left(known: ShardMap) -> Call[int]:
-    """Count the jobs of this queue in the shards that are draining."""
     counts = yield from _all(
         [view_ops.counts(known.at(shard.number)) for shard in known.table.draining]
     )

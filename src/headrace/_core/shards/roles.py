@@ -32,11 +32,8 @@ TIDY_EVERY_S = 60.0  # seconds between two looks for shards that have been empty
 
 @define(eq=False)
 class ShardSlots(SharedSlots):
-    """Slots whose members are the consumers of the shards in *map*. *make* makes the consumer of
-    another shard."""
-
-    map: ShardMap = field(kw_only=True)
-    make: Callable[[Ops], Consumer] = field(kw_only=True)
+    map: ShardMap = field(kw_only=True)  # its members are the consumers of these shards
+    make: Callable[[Ops], Consumer] = field(kw_only=True)  # makes the consumer of another shard
 
     def takes_schedules(self, ops: Ops) -> bool | None:
         state = self.map.state_of(ops.shard) if isinstance(ops, ShardOps) else "open"
@@ -48,8 +45,6 @@ class ShardSlots(SharedSlots):
 
 
 def slots_of(consumer: Consumer) -> ShardSlots | None:
-    """Return the slots that *consumer* shares with other shards. It is `None` if its queue is not
-    sharded."""
     return consumer.shared if isinstance(consumer.shared, ShardSlots) else None
 
 
@@ -119,7 +114,6 @@ def _attempt(step: Callable[[ShardMap], Call[None]], known: ShardMap) -> Role:
 
 
 def _leave(consumer: Consumer) -> Role:
-    """End the registration in a removed shard, which has no jobs."""
     consumer.leasing.shard_gone = True
     consumer.leasing.available = False
     consumer.phase = max(consumer.phase, Phase.DRAINING)
@@ -170,7 +164,6 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
 def shard_roles(
     worker: Lifecycle, consumers: Sequence[Consumer], place: Place
 ) -> Iterator[NamedRole]:
-    """Yield the roles of consumers whose queues are sharded."""
     sharded = [consumer for consumer in consumers if slots_of(consumer) is not None]
     for group in by_place(sharded, place):
         yield "hand", hand(worker, group), None, "work"

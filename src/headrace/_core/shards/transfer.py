@@ -39,10 +39,9 @@ ALONE_S = 60.0  # seconds to wait for a node that had a replica lately: the repl
 _REPLICATED = Durability(replicas=1)
 
 
+# facts about the shards to which jobs were sent
 @define(eq=False)
 class Targets:
-    """Facts about the shards to which jobs were sent."""
-
     # the shard's time at its last answer
     since: dict[Target, int] = field(factory=dict[Target, int])
     replicated: set[int] = field(factory=set[int])  # shards whose nodes have replicas
@@ -174,7 +173,6 @@ class _HandOver:
             targets.replicated.add(number)
 
     def _close(self, page: Pending) -> Call[list[str]]:
-        """Let shards forget arrived jobs. Return the names of finished transfers."""
         there: dict[Target, list[str]] = defaultdict(list)
         over: list[str] = []
         for name in page.closing:
@@ -204,8 +202,6 @@ class _HandOver:
         return self.known.sound(self.known.at(number).keys)
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Call[list[Any]]:
-        """Send operations to the shard *number*, or to outboxes. Return their answers, or none if
-        that fails."""
         now = yield from Now()
         if number is not None and self.targets.avoided.get(number, now) > now:
             return []

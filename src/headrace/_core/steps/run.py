@@ -45,8 +45,6 @@ Note = Callable[..., object]
 
 
 class Values(Protocol):
-    """The writer and reader of recorded values, as in `_codecs/recorded`."""
-
     def check(self, what: str, function: Callable[..., Any]) -> None: ...
 
     def encoded(
@@ -62,14 +60,11 @@ def ignored(*_: object) -> None:
     """Do nothing. This is the default of a run's callbacks."""
 
 
+# a sleep or wait that is not over
 @frozen
 class Wait:
-    """A sleep or wait that is not over. It has the number of its record, and tells whether other
-    jobs of the key may run.
-    """
-
-    number: int
-    release_key: bool
+    number: int  # of its record
+    release_key: bool  # other jobs of the key may run meanwhile
 
 
 @define(eq=False)
@@ -111,7 +106,6 @@ class Run:
 
     @property
     def lost(self) -> bool:
-        """Whether the job is this handler's no more, as far as is known here."""
         return self.ended is not None or bool(self.claim.job.lost) or (self.handled and self.over)
 
     # -- called by the drivers ---------------------------------------------------------------------
@@ -148,7 +142,6 @@ class Run:
                 self.running.discard(label)
 
     def failed(self, name: str) -> None:
-        """Let the handler take a step again whose function has failed."""
         self.asked.discard(name)
         self.running.discard(name)
 
@@ -218,7 +211,6 @@ class Run:
         return error
 
     def note_progress(self) -> Call[None]:
-        """Note the progress that was not sent yet."""
         if ops := self.noted():
             yield Send(ops)
 
@@ -348,7 +340,6 @@ class Run:
             yield Sleep(GRACE_S)
 
     def _suspend(self) -> Call[None]:
-        """Suspend the run until the first of its sleeps and waits is over."""
         waits = list(self.waits.values())
         release_key = all(wait.release_key for wait in waits)
         op = step_ops.suspend(
@@ -368,7 +359,6 @@ class Run:
         self.note("run_suspended", next(iter(self.waits)))
 
     def noted(self) -> Sequence[Op[Any]]:
-        """Return the operation that notes the progress which was not sent yet, if there is some."""
         latest = self.progress
         self.progress = None
         return () if latest is None else (step_ops.progress(self.ops, self.claim, *latest),)
@@ -395,8 +385,7 @@ def _stopped(error: BaseException | None) -> bool:
     """Tell whether sleeps and waits have ended a handler. Other errors are failures, also beside
     them."""
     if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return all(map(_stopped, group.exceptions))
+        return all(map(_stopped, cast("BaseExceptionGroup[BaseException]", error).exceptions))
     return error is None or isinstance(error, (RunSuspended, RunLost))
 
 
@@ -409,7 +398,6 @@ def refuse_steps(job: Job) -> NoReturn:
 
 
 def refused(what: str, why: int) -> ValueError:
-    """Make the error of a record that does not fit into its run."""
     most = f"{RUN_BYTES:,} bytes of records" if why == BYTES_SPENT else f"{RUN_RECORDS:,} records"
     return ValueError(
         f"{what}: a run has {most} at most: record fewer or smaller values, or continue in a new job"

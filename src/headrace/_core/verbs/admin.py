@@ -35,17 +35,12 @@ from headrace.errors import ConfigurationError, HeadraceError
 
 @define(eq=False)
 class AdminVerbs(Generic[M]):
-    """The verbs by which operators change a queue. `ShardedAdmin` replaces the few of several
-    shards."""
-
     map: M
 
     def reschedule(self, id: str, delay: Delay) -> Call[bool]:
         return each(self.map, id, None, lambda ops, name: admin_ops.reschedule(ops, name, delay))
 
     def reshard(self, shards: int | None) -> Call[Resharding]:  # noqa: ARG002 - it refuses
-        """Change the number of shards, or continue a change. Return the progress. Raises
-        `ConfigurationError`."""
         raise ConfigurationError(
             f"queue {self.map.ops.keys.queue!r} has no shards, and can't get any: use another, with shards="
         )
@@ -120,7 +115,6 @@ class AdminVerbs(Generic[M]):
         )
 
     def bulk(self, action: str, state: str, match: Match, cursor: str) -> Call[Bulk]:
-        """Take one step of a bulk action, in one shard after the other."""
         number, _, inner = str(cursor).partition(":") if cursor else ("0", "", "")
         if not number.isdigit():
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
@@ -136,7 +130,6 @@ class AdminVerbs(Generic[M]):
         return Bulk(step.looked, step.matched, step.done, after)
 
     def purge(self, value: object = None) -> Call[int]:
-        """Remove the jobs that wait, or the jobs of a *value*."""
         some: Sequence[Arg] = ()
         if value is not None:
             yield from self.map.look()
@@ -144,7 +137,6 @@ class AdminVerbs(Generic[M]):
         return (yield from total(self.map, lambda ops, _: calls.purge(ops, some)))
 
     def delete(self) -> Call[int]:
-        """Remove everything but the table."""
         return total(self.map, lambda ops, _: calls.until_done(partial(admin_ops.delete, ops)))
 
     def pause(self, pause: bool, value: object = None) -> Call[bool]:
@@ -182,7 +174,6 @@ class AdminVerbs(Generic[M]):
         return asked > 0
 
     def repair(self, *, dry: bool = False) -> Call[Repairs]:
-        """Repair damage by foreign commands. If *dry*, only count it."""
         yield from self.map.look()
         found = Repairs()
         for ops in self.map.ordered():
@@ -190,15 +181,12 @@ class AdminVerbs(Generic[M]):
         return found
 
     def redeclare(self, settings: QueueSettings) -> Call[None]:
-        """Change the terms, in all shards, whatever workers declare."""
         yield from self.map.look()
         yield from redeclare(self.map.ordered(), settings)
 
 
 @define(eq=False)
 class ShardedAdmin(AdminVerbs[ShardMap]):
-    """As `AdminVerbs`, for several shards."""
-
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Call[int]:
         choose = self._chooser(ops, "redrive", some)
         cursor = ""

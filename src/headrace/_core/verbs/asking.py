@@ -29,8 +29,6 @@ def where(
 def each(
     map: OneShard | ShardMap, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]
 ) -> Call[bool]:
-    """Send an operation about jobs of an id to the shards that may have one. Return true if one
-    did."""
     name, tiers = yield from where(map, id, key)
     ops = [op(shard, name) for shard in chain(*tiers)]
     return any((yield from send_all(ops)) if ops else ())
@@ -39,7 +37,6 @@ def each(
 def first(
     map: OneShard | ShardMap, name: str, op: Callable[[Ops, str], Op[R | None]]
 ) -> Call[R | None]:
-    """Ask the shards that may have a schedule, one after another. Return the first answer."""
     own, tiers = yield from where(map, name, name)
     for ops in chain(*tiers):
         if found := (yield from send(op(ops, own))):
@@ -48,7 +45,6 @@ def first(
 
 
 def every(map: OneShard | ShardMap, op: Callable[[Ops], Op[R]]) -> Call[list[R]]:
-    """Send an operation to all shards, in one round trip to each node."""
     yield from map.look()
     return (yield from send_all([op(ops) for ops in map.ordered()]))
 
@@ -58,9 +54,6 @@ def total(
     call: Callable[[Ops, Sequence[str]], Call[int]],
     ids: Sequence[str] = (),
 ) -> Call[int]:
-    """Make a call about the jobs *ids*, or about all jobs, to one shard after the other. Return the
-    number of changed jobs.
-    """
     for one in ids:
         job_id(one)
     yield from map.look()

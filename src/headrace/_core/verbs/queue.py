@@ -50,9 +50,6 @@ Bind = Callable[[list[Receipt]], object]  # lets receipts ask their queue for re
 
 @define(eq=False)
 class QueueVerbs(Generic[M]):
-    """The verbs of programs, and the parts for other verbs. `ShardedQueue` replaces the verbs of
-    several shards."""
-
     map: M
     schedules: ScheduleVerbs[M] = field(
         default=Factory(lambda self: ScheduleVerbs(self.map), takes_self=True), init=False
@@ -68,7 +65,6 @@ class QueueVerbs(Generic[M]):
     )
 
     def at(self, claim: Claim) -> Ops:
-        """Return the maker of the operations that settle a claim."""
         return self.map.at(claim.job.shard)
 
     # -- producing, leasing, settling --------------------------------------------------------------
@@ -124,11 +120,9 @@ class QueueVerbs(Generic[M]):
         return calls.complete(self.map.ops, claims, fenced, results, durable)
 
     def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
-        """Tell whether one of these follow-ups belongs to another shard than the ending job."""
         return any(self.at(claim).away(job) for job in then)
 
     def hand_over(self, claim: Claim) -> Call[list[str]]:
-        """Send the jobs in the outbox of a job's shard."""
         raise NotImplementedError
 
     # -- one job -----------------------------------------------------------------------------------
@@ -150,26 +144,19 @@ class QueueVerbs(Generic[M]):
         return step_ops.SIGNAL_OUTCOMES[outcome]
 
     def cancel(self, id: str, key: str | None) -> Call[bool]:
-        """Remove a job, or all jobs of this id in all shards."""
         return each(self.map, id, key, admin_ops.cancel)
 
     # -- the whole queue ---------------------------------------------------------------------------
 
     def declarations(self) -> list[Op[Any]]:
-        """Make the operations that declare how the queue is meant to be used, one for each
-        shard."""
         return [ops.declare(serving=False) for ops in self.map.ordered()]
 
     def declare(self) -> Call[tuple[list[Declaration], bool]]:
-        """Declare how the queue is meant to be used. Return the answers, and whether each shard has
-        given one."""
         return (yield from send_all(self.declarations())), True
 
 
 @define(eq=False)
 class ShardedQueue(QueueVerbs[ShardMap]):
-    """The verbs of a queue of several shards."""
-
     schedules: ScheduleVerbs[ShardMap] = field(
         default=Factory(lambda self: ShardedSchedules(self.map), takes_self=True), init=False
     )
@@ -233,10 +220,6 @@ class ShardedQueue(QueueVerbs[ShardMap]):
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
     ) -> Call[list[Receipt]]:
-        """Add all jobs in parts, each part to one shard. Returns their receipts. If a part fails,
-        the error has `receipts` for all jobs in their order, with `None` for each job that may be
-        missing from the queue.
-        """
         return enqueue_many(self.map, jobs, Freely(context, durable), bind)
 
     def admit_many(

@@ -22,31 +22,22 @@ ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25
 
 @define(eq=False)
 class ResultVerbs(Generic[M]):
-    """The calls that wait for results and ends of jobs. `ShardedResults` replaces the few of
-    several shards."""
-
     map: M
     notified: ClassVar[bool] = True
     """Whether messages report the ends of jobs."""
 
     def end_of(self, id: str, timeout: float, *, own: bool) -> Call[End]:
-        """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`."""
         return results.end_of(self.map.ops, job_id(id), timeout, own=own)
 
     def of(self, ids: Sequence[str], timeout: float) -> Call[dict[str, bytes]]:
-        """Fetch kept results. Wait up to *timeout* seconds for missing results that may still
-        come."""
         return results.results(self.map.ops, ids, timeout)
 
     def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Call[dict[str, End]]:
-        """Read the ends of enqueued jobs. Jobs that have not ended are not in the answer."""
         return results.read_ends(self.map.ops, ids, told, own=True)
 
 
 @define(eq=False)
 class ShardedResults(ResultVerbs[ShardMap]):
-    """As `ResultVerbs`, for several shards."""
-
     notified = False
 
     def end_of(self, id: str, timeout: float, *, own: bool) -> Call[End]:
@@ -91,7 +82,6 @@ class ShardedResults(ResultVerbs[ShardMap]):
         return self._ends(ids, own=True)
 
     def _ends(self, ids: Sequence[str], *, own: bool) -> Call[dict[str, End]]:
-        """Read the ends of jobs. Jobs that have not ended are not in the answer."""
         yield from self.map.look()
         ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
         asked = {one: self.map.where(one) for one in ids}

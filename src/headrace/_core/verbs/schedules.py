@@ -21,12 +21,9 @@ from headrace._protocol.queue_ops import Ops
 
 @define(eq=False)
 class ScheduleVerbs(Generic[M]):
-    """The verbs of a queue's schedules. `ShardedSchedules` replaces the few of several shards."""
-
     map: M
 
     def add(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Call[bool]:
-        """Make a job recur, in the shard of the schedule's name."""
         # checks all arguments
         schedule_ops.schedule(self.map.of(job_id(name)), name, timing, missed, job)
         yield from self.map.look()
@@ -39,7 +36,6 @@ class ScheduleVerbs(Generic[M]):
         ) and not known
 
     def _gather(self, ops: Ops, name: str) -> Call[bool]:  # noqa: ARG002 - there is no other shard
-        """Move a schedule to its shard. Return true if an older shard had it."""
         yield from ()
         return False
 
@@ -47,7 +43,6 @@ class ScheduleVerbs(Generic[M]):
         return each(self.map, name, name, schedule_ops.unschedule)
 
     def listed(self) -> Call[list[Schedule]]:
-        """List the schedules of all shards, the next due first."""
         yield from self.map.look()
         found: list[Schedule] = []
         for ops in self.map.ordered():
@@ -55,7 +50,6 @@ class ScheduleVerbs(Generic[M]):
         return sorted(found, key=lambda one: (one.paused, one.next_due))
 
     def of(self, name: str) -> Call[tuple[Schedule, JobState[Any]] | None]:
-        """Read a schedule, and its next job. Returns `None` without such a schedule."""
         return first(self.map, name, schedule_ops.schedule_of)
 
     def pause(self, name: str, pause: bool) -> Call[bool]:
@@ -66,13 +60,10 @@ class ScheduleVerbs(Generic[M]):
         )
 
     def run(self, name: str) -> Call[str | None]:
-        """Enqueue the job of a schedule now. Returns its id, or `None` without such a schedule."""
         return first(self.map, name, schedule_ops.run_schedule)
 
 
 @define(eq=False)
 class ShardedSchedules(ScheduleVerbs[ShardMap]):
-    """As `ScheduleVerbs`, for several shards."""
-
     def _gather(self, ops: Ops, name: str) -> Call[bool]:
         return gather_schedule(self.map, self.map.at(ops.number), name)

@@ -87,17 +87,12 @@ def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
 
 @define(eq=False)
 class ViewVerbs(Generic[M]):
-    """The verbs that read a queue, and change nothing. `ShardedViews` replaces the few of several
-    shards."""
-
     map: M
 
     def counts(self) -> Call[Counts]:
         return send(view_ops.counts(self.map.ops))
 
     def by_shard(self) -> Call[list[tuple[ShardRow, Keys, Counts]]]:
-        """List the shards, each with its keys and its counts. There are none if the queue has no
-        table."""
         yield from ()
         return []
 
@@ -115,7 +110,6 @@ class ViewVerbs(Generic[M]):
         return max((yield from every(self.map, view_ops.levels)))
 
     def workers(self) -> Call[list[WorkerState]]:
-        """List the registrations of workers, one for each shard."""
         return [*chain(*(yield from every(self.map, view_ops.workers)))]
 
     def shares(self) -> Call[list[Share]]:
@@ -123,7 +117,6 @@ class ViewVerbs(Generic[M]):
         return (yield from shares(self.map.ordered()))
 
     def find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
-        """Find a job, first in its own shard, then in all others."""
         name, tiers = yield from where(self.map, id, key)
         for tier in filter(None, tiers):
             answers = yield from send_all([view_ops.seek(ops, name, "") for ops in tier])
@@ -150,8 +143,6 @@ class ViewVerbs(Generic[M]):
 
 @define(eq=False)
 class ShardedViews(ViewVerbs[ShardMap]):
-    """As `ViewVerbs`, for several shards."""
-
     def counts(self) -> Call[Counts]:
         """Count the jobs in each state. The counts are sums over all shards, each at an instant of
         its own."""
@@ -159,7 +150,6 @@ class ShardedViews(ViewVerbs[ShardMap]):
         return summed([shards.table.gone(self.map.ops.keys.queue), *counts])
 
     def _counts(self) -> Call[tuple[Shards, list[Counts]]]:
-        """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
         yield from self.map.look()
         now = self.map.now
         ops: list[Op[Any]] = [

@@ -89,20 +89,16 @@ class Consumer:
 
     @property
     def name(self) -> str:
-        """The name under which it is registered, or will be."""
         return self.registration.name
 
     @property
     def registered(self) -> bool:
-        """Whether the server knows it by its name."""
         return self.registration.registered
 
     def new_name(self) -> str:
-        """Return a name that was never used before."""
         return f"{self.worker}.{secrets.token_hex(6)}"
 
     def rename(self) -> None:
-        """Begin a new registration, under a new name."""
         registration = self.registration
         registration.name = self.new_name()
         registration.name_claim = NameClaim(self.ops, self.worker)
@@ -122,15 +118,12 @@ class Consumer:
     # -- hooks that subclasses override ------------------------------------------------------------
 
     def of(self, held: HeldJob) -> HandlerSettings:  # noqa: ARG002 - one for all, unless they are of several kinds
-        """Return the handler for this job."""
         return self.handler
 
     def prepare(self, claims: Sequence[Claim]) -> Role:  # noqa: ARG002 - nothing here
-        """Prepare jobs that were just leased, before they are held. This class does nothing."""
         yield from ()
 
     def admit(self, fresh: Sequence[HeldJob]) -> Sequence[HeldJob]:
-        """Return the leased jobs that have a handler."""
         return fresh
 
     completes_at_once: ClassVar[bool] = True
@@ -143,20 +136,15 @@ class Consumer:
         return result is None
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-        """Make operations of settlements that are alike."""
         return operations(self.ops, some)
 
     def declares(self) -> dict[str, str]:
-        """Return facts that this consumer declares besides the options of its queue. This class
-        declares nothing."""
         return {}
 
     def housekeep(self) -> Role:
-        """Do this consumer's own upkeep from time to time. This class does nothing."""
         yield from ()
 
     def endless(self) -> list[HeldJob]:
-        """List the running jobs that do not end by themselves. This class has none."""
         return []
 
     # -- called by the engine ----------------------------------------------------------------------
@@ -179,7 +167,6 @@ class Consumer:
     def finished(
         self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None
     ) -> None:
-        """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
         if self.ops.settings.history:
             for held in unit:
@@ -237,7 +224,6 @@ class Consumer:
     # -- how jobs end ------------------------------------------------------------------------------
 
     def ended(self, held: HeldJob, error: BaseException | None, result: Any = None) -> None:
-        """Settle one job by its handler's error or result."""
         held.ended = True
         if error is None:
             try:
@@ -251,7 +237,6 @@ class Consumer:
     def settle(
         self, held: HeldJob, verdict: Settlement, error: BaseException | None = None
     ) -> None:
-        """Record how a job ended, and stop counting it as held."""
         held.ended = True
         settings = self.ops.settings
         if error is not None and verdict.kind in ("retry", "dead"):
@@ -349,7 +334,6 @@ class Consumer:
                 self.jobs.done.append(verdict)
 
     def give_back(self, units: Sequence[Sequence[HeldJob]]) -> None:
-        """Release the jobs of *units* to the front, untouched."""
         for unit in units:
             for held in unit:
                 if not held.ended:
@@ -365,8 +349,7 @@ class Consumer:
     def lease(
         self, name: str, limit: int, woken: bool | Literal[2], predecessor: str = ""
     ) -> Op[Grant | None]:
-        """Return the operation that leases up to *limit* jobs. The *name* is ours, or was when it
-        was called."""
+        # under a name that is ours, or was when the call was decided
         handler = self.handler
         return self.ops.lease(
             name,
@@ -381,7 +364,6 @@ class Consumer:
         )
 
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
-        """Return the operation for a heartbeat, which is a beat, or the claim of our name."""
         if self.named and not self.registered:
             return self.registration.name_claim.op(
                 self.name, settings, now, self.handler.announced_kinds()
@@ -393,7 +375,6 @@ class Consumer:
         )
 
     def slots(self) -> int:
-        """Return how many jobs may run at once."""
         return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
 
     def ahead(self) -> int:
@@ -420,22 +401,18 @@ class Consumer:
         return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
 
     def free(self) -> int:
-        """Return how many more jobs may be leased for free slots, and ahead of them."""
         if self.leasing.saturated:
             return 0
         most = self.slots() + self.ahead()
         return most - (self.used() if self.shared is None else self.shared.used())
 
     def used(self) -> int:
-        """Return how many jobs this consumer holds, or has asked for."""
         return len(self.jobs.held) + self.leasing.asking + self.leasing.piggybacked
 
     def room(self) -> int:
-        """Return how many more jobs may be leased by one call."""
         return min(CLAIMS_PER_SCRIPT if self.handler.batch else LEASED_PER_SCRIPT, self.free())
 
     def wait_for_slot(self) -> None:
-        """Lease nothing until a slot becomes free."""
         self.leasing.saturated = True
         if self.shared is not None:
             self.shared.saturated = True
@@ -443,19 +420,15 @@ class Consumer:
     def waits(self) -> bool:
         """Tell whether to block on the server. It must know no available job, have free slots, and
         may lease."""
-        if self.leasing.available or not self.registered or self.phase is not Phase.RUNNING:
-            return False
-        if self.leasing.barred or self.suspects.bar(self):
+        if self.leasing.available or not self.may_lease():
             return False
         # room() takes longer, and most of many queues are idle
         return self.untouched() or self.room() > 0
 
     def untouched(self) -> bool:
-        """Tell whether no slot is taken or asked for."""
         return self.shared is None and not self.leasing.saturated and not self.used()
 
     def may_lease(self) -> bool:
-        """Tell whether this consumer may send lease calls."""
         return (
             self.phase is Phase.RUNNING
             and self.registered
@@ -502,7 +475,6 @@ class Consumer:
         return bool(self.jobs.completed or self.jobs.done)
 
     def running(self, now: float) -> list[HeldJob]:
-        """List the jobs whose handlers still run, within their deadlines."""
         late = self.overdue(now)
         return [
             held

@@ -34,6 +34,7 @@ from headrace._core.effects import (
     Wake,
     send_all,
 )
+from headrace._core.queue.leasing import untaken
 from headrace._core.verdicts import Settlement, SettlementBatch, alike, undecoded
 from headrace._core.worker.ahead import spread, with_waiting
 from headrace._core.worker.consumer import IDLE_S, Consumer
@@ -52,8 +53,6 @@ TAKE_BACK_AFTER_S = 1.0
 
 @define(eq=False)
 class _LeaseCall:
-    """A lease call, and the state in which its consumer sent it."""
-
     name: str  # the consumer's; it may have another one when the answer comes
     limit: int  # jobs that the call asks for
     woken: bool  # a blocked read has found something
@@ -66,7 +65,6 @@ class _LeaseCall:
 
 
 def fetch(consumer: Consumer) -> Role:
-    """Lease and settle until everything is settled and the worker stops."""
     while True:
         if consumer.phase >= Phase.DRAINING:
             yield from _return_unstarted(consumer)
@@ -150,15 +148,14 @@ def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) ->
     consumer.jobs.under_way.remove(batch)
     for op, verdicts in zip(batch.ops, replies, strict=False):
         consumer.jobs.lost += verdicts.count(False)
-        unsettled = op.items[len(verdicts) :]  # the script had no room for these settlements
-        consumer.jobs.done.extendleft(reversed(unsettled))
+        # the script had no room for these settlements
+        consumer.jobs.done.extendleft(reversed(op.items[len(verdicts) :]))
         if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):
             yield NoteDead(others)
     return replies
 
 
 def settlements(consumer: Consumer) -> SettlementBatch:
-    """Take the settlements to send, and make operations of them."""
     plain = [
         consumer.jobs.completed.popleft()
         for _ in range(min(len(consumer.jobs.completed), JOBS_PER_SCRIPT))
@@ -240,25 +237,13 @@ def _piggyback(consumer: Consumer, limit: int) -> Call[bool]:
 
 
 def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
-    """Return the operation that `_piggyback` sends. It is the last one if possible, which saves
-    time for an arriving job.
-    """
     last = consumer.leasing.last_piggyback
     key = (consumer.name, limit, consumer.suspects.may_come(consumer))
     if key not in last:
         op, again = (consumer.lease(consumer.name, most, 2) for most in (limit, 1))
         last.clear()
-        last[key] = BlockThen(
-            consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops)
-        )
+        last[key] = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(untaken, consumer.ops))
     return last[key]
-
-
-def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
-    """Return the operation that releases granted jobs that were not taken. It is `None` if all were
-    taken."""
-    claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
-    return ops.release(claims) if claims else None
 
 
 def _room(consumer: Consumer) -> int:
@@ -324,7 +309,6 @@ def _return_surplus(consumer: Consumer) -> Call[bool]:
 
 
 def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
-    """Process the answer to a lease call. Hold the jobs, and start them."""
     if grant is None:
         if call.name == consumer.name:  # otherwise the consumer has been renamed already
             yield from died(consumer)
@@ -357,7 +341,6 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
 
 
 def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) -> None:
-    """Record the state of the queue that an answer reports, for the next call."""
     consumer.leasing.paused = grant.paused
     if not grant.paused or grant.claims:
         consumer.registration.name_claim.predecessor = ""
@@ -444,7 +427,7 @@ def _batches(consumer: Consumer, gathered: list[HeldJob]) -> list[list[HeldJob]]
     """Divide jobs into batches, in their order, each with jobs of one value if the handler asks for
     that."""
     handler = consumer.handler
-    size = consumer.handler.max_size
+    size = handler.max_size
     values: dict[object, list[HeldJob]] = {} if handler.same else {None: gathered}
     for held in gathered if handler.same else ():
         values.setdefault(handler.value(held.job), []).append(held)
@@ -458,7 +441,6 @@ def _return_waiting(consumer: Consumer) -> Role:
 
 
 def _return_unstarted(consumer: Consumer) -> Role:
-    """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
     yield from _return_waiting(consumer)
     if running := consumer.endless():
         yield Abort(running)

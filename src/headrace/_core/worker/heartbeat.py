@@ -45,8 +45,6 @@ def beat(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
 
 
 def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Call[float]:
-    """Send the heartbeats of these consumers in one round trip. Return the seconds until the next
-    time."""
     for consumer in consumers:
         # before the check for idle mode: that role checks the other way round
         consumer.idle.beating = True

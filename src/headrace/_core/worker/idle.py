@@ -27,7 +27,6 @@ ALL_IDLE = 2  # the answer to `rest` if all other workers are idle, too
 
 
 def duration(queues: int) -> float:
-    """Return the seconds between two calls for one queue of *queues*."""
     return min(max(LEAST_S, EACH_S * queues), MOST_S)
 
 

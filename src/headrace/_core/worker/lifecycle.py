@@ -18,8 +18,6 @@ ALONE_AT_MOST = 8  # queues that each have their own blocked read, with a lease 
 
 @define(eq=False)
 class Lifecycle:
-    """The state of a whole worker, with its settings, its consumers and its phase."""
-
     settings: WorkerSettings
     consumers: Sequence[Consumer]
     phase: Phase = Phase.RUNNING
@@ -36,13 +34,11 @@ class Lifecycle:
             consumer.suspects = self.suspects
 
     def advance_to(self, phase: Phase) -> None:
-        """Go on to *phase*. Never go back to an earlier phase."""
         self.phase = max(self.phase, phase)
         for consumer in self.consumers:
             consumer.phase = self.phase
 
     def join(self, consumers: Sequence[Consumer]) -> None:
-        """Add consumers while the worker runs."""
         self.consumers = [*self.consumers, *consumers]
         self._introduce()
         for consumer in consumers:
@@ -51,18 +47,15 @@ class Lifecycle:
             consumer.leasing.quiet = any(one.leasing.quiet for one in shards)
 
     def running(self, now: float) -> bool:
-        """Tell whether handlers run for which a stop waits."""
         return self.phase < Phase.HALTING and any(
             consumer.running(now) for consumer in self.consumers
         )
 
     def stalled(self, now: float) -> float:
-        """Return how many seconds the engine of the handlers has hung."""
         since = self.stalled_since
         return 0.0 if since is None else now - since
 
     def kept(self) -> list[tuple[str, str]]:
-        """Return queue and id of every job that we could not give back."""
         claims = {
             claim.entry: claim
             for consumer in self.consumers
@@ -106,7 +99,6 @@ class ShutdownDeadline:
         self.silent_since = self._ran_at = self.now
 
     def idle(self, now: float) -> float:
-        """Return the seconds for which no handler has run."""
         return now - self._ran_at
 
     def over(self, now: float, answers: int) -> bool:

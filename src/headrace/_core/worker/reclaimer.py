@@ -23,7 +23,6 @@ REST_AT_MOST_S = 5.0
 
 
 def reclaim(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
-    """Put back the jobs of dead workers and of expired leases. Promote due jobs."""
     consumers = worker.consumers if members is None else members
     spans = [
         SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat,

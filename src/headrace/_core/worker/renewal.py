@@ -43,7 +43,6 @@ def check(consumer: Consumer, some: Sequence[HeldJob] | None = None) -> Role:
 
 
 def renewed(consumer: Consumer, part: Sequence[HeldJob], verdicts: Sequence[bool]) -> Role:
-    """Process the answer to a renewal."""
     now = yield from Now()
     for held, kept in zip(part, verdicts, strict=True):
         held.since = now if kept else held.since
@@ -67,14 +66,11 @@ def check_named(consumer: Consumer, message: bytes) -> Role:
 
 
 def declare_again(consumer: Consumer) -> None:
-    """Have the next sweep declare the queue, and let that sweep begin now."""
     consumer.registration.declared = False
     consumer.timers.sweep_at = 0.0
 
 
 def lose(consumer: Consumer, gone: Sequence[HeldJob]) -> Role:
-    """Give up jobs that are no longer ours, and tell their handlers. Later returns of them do not
-    count."""
     gone = [held for held in gone if not consumer.parts(held)]
     for held in gone:
         consumer.forget(held)

@@ -39,7 +39,6 @@ def tick(consumer: Consumer) -> Role:
 
 
 def ticks(consumer: Consumer) -> bool:
-    """Tell whether `tick` has work, or may have work soon."""
     return not (
         consumer.timers.tick_at is None
         and consumer.recurring is None

@@ -40,8 +40,6 @@ PAUSE_AT_MOST = 5
 
 @define(eq=False)
 class SharedRead:
-    """The consumers that share blocked reads."""
-
     consumers: Sequence[Consumer]
     woken: deque[Consumer] = field(factory=deque[Consumer])  # consumers that may wait now
     in_read: set[int] = field(factory=set[int])  # consumers in long reads, by identity
@@ -98,7 +96,6 @@ def everywhere(_consumer: Consumer) -> None:
 
 
 def by_place(consumers: Sequence[Consumer], place: Place) -> list[list[Consumer]]:
-    """Return the consumers of each place."""
     places: dict[Hashable, list[Consumer]] = {}
     for consumer in consumers:
         places.setdefault(place(consumer), []).append(consumer)
@@ -122,7 +119,6 @@ def idle(members: Sequence[Consumer]) -> list[Consumer]:
 
 
 def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
-    """Block for all waiting consumers of *members*, again and again."""
     pause = 0.0
     searched_at = float("-inf")
     while shared.running:
@@ -162,14 +158,12 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
 
 
 def wait_new(shared: SharedRead) -> Role:
-    """Block for consumers that began to wait since the long read began."""
     while shared.running:
-        some = shared.fresh()
-        if not some:
+        if some := shared.fresh():
+            yield from _read(some, SHORT_S)
+            shared.woken.extend(some)
+        else:
             yield Sleep(LONG_S)
-            continue
-        yield from _read(some, SHORT_S)
-        shared.woken.extend(some)
 
 
 def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
@@ -177,10 +171,10 @@ def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
     each second."""
     while shared.running:
         some = [consumer for consumer in members if consumer.leasing.paused and consumer.waits()]
-        if not some:
+        if some:
+            yield from _read(some, LONG_S, paused=True)
+        else:
             yield Sleep(LONG_S / 2)
-            continue
-        yield from _read(some, LONG_S, paused=True)
 
 
 def _read(

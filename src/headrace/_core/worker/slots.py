@@ -35,15 +35,11 @@ ASKS_S = 1.0
 
 @define(eq=False)
 class Turn:
-    """The turn of a shard that has a backlog."""
-
     consumer: Consumer
     calls: int  # calls that are left in this turn
     began: float  # when its first call was sent
 
     def over(self, now: float) -> bool:
-        """Tell whether the turn has ended, as all calls are answered, no jobs are left, or the
-        shard is too slow."""
         member = self.consumer
         if not member.leasing.available or (self.calls <= 0 and not member.leasing.asking):
             return True
@@ -70,11 +66,9 @@ class SharedSlots:
         return True
 
     def gather_schedule(self, ops: Ops, name: str) -> Call[None]:  # noqa: ARG002 - there is no older shard
-        """Have a schedule of an older shard go on in the shard of *ops*."""
         yield from ()
 
     def used(self) -> int:
-        """Return how many jobs hold slots, or were asked for."""
         number = 0
         recently = self.now - ASKS_S
         for member in self.members:  # a loop, as it runs with each call
@@ -142,7 +136,6 @@ class SharedSlots:
                 self._waiting.setdefault(id(member), member)
 
     def _crowded(self) -> bool:
-        """Tell whether the largest number of consumers have a turn now."""
         for number, turn in list(self._turns.items()):
             if turn.over(self.now):
                 self._turns.pop(number, None)
@@ -201,12 +194,10 @@ class SharedSlots:
         return ROUND_S if self._crowded() else ASKS_S
 
     def leave(self, consumer: Consumer) -> None:
-        """Record that *consumer* waits for no slot."""
         self._waiting.pop(id(consumer), None)
         self._turns.pop(id(consumer), None)
 
     def next(self) -> Consumer | None:
-        """Return the consumer whose turn it is, if one waits and slots are free for it."""
         if not self._waiting or self._crowded():
             return None
         first = next(
@@ -220,19 +211,14 @@ class SharedSlots:
         return first
 
     def moved(self) -> None:
-        """Record that a slot is free. Jobs that were returned for lack of a slot may be leased
-        again."""
         self.saturated = False
         for member in self.members:
             member.leasing.saturated = False
 
 
 def first_of(consumer: Consumer) -> Consumer:
-    """Return the first consumer that shares slots with *consumer*. It is itself, if it has its
-    own."""
     return consumer if consumer.shared is None else consumer.shared.members[0]
 
 
 def leads(consumer: Consumer) -> bool:
-    """Tell whether *consumer* is the first that shares its slots."""
     return first_of(consumer) is consumer

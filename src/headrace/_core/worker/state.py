@@ -24,8 +24,6 @@ SILENT_HEARTBEATS = 1.5
 
 @define(eq=False)
 class NameClaim:
-    """The claim of one registration on its name."""
-
     ops: Ops
     name: str  # the name without its random part
     seen: str = ""  # the worker that may live under it, in the server's words
@@ -35,8 +33,6 @@ class NameClaim:
     def op(
         self, worker: str, settings: WorkerSettings, now: float, kinds: Sequence[str]
     ) -> Op[Entered]:
-        """Return the operation that claims the name, for a worker that has handlers for jobs of
-        *kinds*."""
         decide = bool(self.seen) and now - self.since >= SILENT_HEARTBEATS * settings.heartbeat
         return self.ops.register(
             worker, self.name, settings.timeout, self.seen, decide=decide, kinds=kinds
@@ -107,7 +103,6 @@ class FairLeasing:
 
     @property
     def differs(self) -> bool:
-        """Whether the queue has other terms than this worker declares."""
         return self.own != self.queues.text
 
     def obey(self, structure: str) -> None:
@@ -161,7 +156,6 @@ class Leasing:
 
     @property
     def lines(self) -> bool:
-        """Whether the queue has terms, so that `lease_fair` hands out its jobs."""
         return self.fair is not None and self.fair.queues.text != ""
 
 
@@ -199,8 +193,6 @@ class Registration:
 
 @define(eq=False)
 class Timers:
-    """The moments at which a role of a consumer has something to do."""
-
     full_at: float = 0.0  # when the gathered jobs make a batch, full or not
     due_at: float | None = None  # when a delayed job is due
     tick_at: float | None = None  # when a schedule is due

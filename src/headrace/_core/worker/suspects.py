@@ -44,17 +44,13 @@ class Suspects:
         return 1 if self.holder is None else 2
 
     def others_run(self, fresh: Sequence[HeldJob] = ()) -> bool:
-        """Tell whether the process holds other jobs than *fresh*."""
         these = set(map(id, fresh))
         return any(id(claim) not in these for member in self.members for claim in member.kept())
 
     def others_ask(self, consumer: Consumer) -> bool:
-        """Tell whether other consumers than *consumer* wait for answers, as at a start, when each
-        has its turn."""
         return any(member.leasing.asking for member in self.members if member is not consumer)
 
     def clear(self) -> Call[None]:
-        """Let all consumers lease again."""
         self.holder = self.job = None
         self.until = 0.0
         yield Wake(everyone=True)

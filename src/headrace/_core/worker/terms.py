@@ -43,7 +43,6 @@ def heed(consumer: Consumer, structure: str) -> Role:
 
 
 def note_terms(consumer: Consumer, grant: Grant) -> Role:
-    """Record the terms of the queue that an answer tells, and how far the call has looked."""
     fair = consumer.leasing.fair
     if grant.elsewhere and not grant.structure and fair is not None and fair.own:
         # the terms are gone, with their queue or by an operator: the server knows
@@ -74,7 +73,6 @@ def note_terms(consumer: Consumer, grant: Grant) -> Role:
 
 
 def _told_elsewhere(consumer: Consumer) -> bool:
-    """Tell whether the consumer of another shard has said so already."""
     members = () if consumer.shared is None else consumer.shared.members
     return any(
         one.leasing.fair is not None and one.leasing.fair.logged

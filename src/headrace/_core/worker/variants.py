@@ -46,7 +46,6 @@ class KindConsumer(Consumer):
             self.leasing.asking -= len(claims)
 
     def admit(self, fresh: Sequence[HeldJob]) -> Sequence[HeldJob]:
-        """Settle jobs of a kind without a handler, and return the others."""
         takes = self.handler.takes
         for held in fresh:
             if not held.ended and takes(held.job) is None:
@@ -92,7 +91,6 @@ class PersistentConsumer(Consumer):
             self.shared.mean = None
 
     def endless(self) -> list[HeldJob]:
-        """List the running jobs that were not told to end."""
         return [
             held for held in list(self.jobs.held.values()) if held.started and not held.job.lost
         ]
