@@ -24,7 +24,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps
-from headrace._protocol.transfer_ops import handing
+from headrace._protocol.transfer_ops import jobs_in_outbox
 from tests.support.servers import Server
 
 SHARDS = 3
@@ -251,7 +251,7 @@ class Machine(RuleBasedStateMachine):
         assert self.done == dict.fromkeys(self.expected, 1)
         for part in self.parts:
             assert self.run_op(view_ops.counts(part)).lost == 0
-            assert self.run_op(handing(part)) == 0
+            assert self.run_op(jobs_in_outbox(part)) == 0
             assert not self.client.exists(
                 *(part.keys.key(name) for name in ("outbox", "outdue", "closing"))
             )

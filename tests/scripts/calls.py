@@ -312,7 +312,9 @@ CALLS: dict[str, Calls] = {
     "hand_schedule": Calls(
         sample=SHARD.hand_schedule("s"), nothing=[(["s"], [])], payloads="one schedule"
     ),
-    "handing": Calls(sample=transfer_ops.handing(OPS), nothing=[([], 0)], payloads="one number"),
+    "handing": Calls(
+        sample=transfer_ops.jobs_in_outbox(OPS), nothing=[([], 0)], payloads="one number"
+    ),
     "inherit": Calls(
         sample=SHARD.inherit(["history", "5 1000"]),
         nothing=[([], 1), (["history", "5 1000"], 0)],

@@ -404,8 +404,6 @@ class SettlementBatch:
 
     @property
     def next_due(self) -> float | None:
-        """Return the seconds until the first of these jobs is due again. Returns `None` if no job
-        is delayed."""
         some = [
             one
             for one in self.verdicts

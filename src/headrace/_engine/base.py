@@ -184,12 +184,11 @@ class BaseEngine(ABC):
             self._events[id(consumer)] = []
             self.takers[id(consumer)] = self._taker(consumer)
             self._seat(consumer)
-        return self._driven(
+        return self._make_roles(
             all_roles(self.lifecycle, self.fetchers, self._place, consumers, FEATURES)
         )
 
-    def _driven(self, roles: Iterator[NamedRole]) -> list[Any]:
-        """Make the threads or tasks of *roles*, and note which role each runs."""
+    def _make_roles(self, roles: Iterator[NamedRole]) -> list[Any]:
         added: list[Any] = []
         for name, role, owner, channel in roles:
             added.append(self._role(name, role, owner, channel))
@@ -198,7 +197,7 @@ class BaseEngine(ABC):
 
     def _begin(self, roles: Iterator[NamedRole]) -> None:
         if self.lifecycle.phase is Phase.RUNNING:
-            self._launch(self._driven(roles))
+            self._launch(self._make_roles(roles))
 
     def join(self, consumers: Sequence[Consumer]) -> None:
         if self.lifecycle.phase is Phase.RUNNING:

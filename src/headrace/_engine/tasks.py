@@ -556,7 +556,6 @@ class Engine(BaseEngine):
 
     @property
     def gone(self) -> bool:
-        """Whether the run has ended. It has finished, or its event loop was closed."""
         return self.finished or self._loop.is_closed()
 
     async def finish(self) -> None:

@@ -192,7 +192,6 @@ def reason(value: object) -> str:
 
 
 def cause(value: object) -> str | bytes:
-    """Check a reason, and join it with its traceback, if one is kept."""
     if not isinstance(value, Cause):
         return reason(value)
     traceback = reason(value.traceback).encode()

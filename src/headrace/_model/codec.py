@@ -145,7 +145,7 @@ def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int)
     holds: Any = getattr(untyped(codec), "holds", None)
     if not callable(holds):
         return
-    for kind in returned(function):
+    for kind in annotated_results(function):
         try:
             held = holds(kind)
         except Exception:  # a type that is only known to type checkers
@@ -161,9 +161,7 @@ def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int)
             warnings.warn(text, UserWarning, stacklevel=stacklevel + 1)
 
 
-def returned(function: Callable[..., Any]) -> list[Any]:
-    """List the classes of results that a handler is annotated to return, as far as they can be
-    found out."""
+def annotated_results(function: Callable[..., Any]) -> list[Any]:
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(function, "__annotations__"):

@@ -161,7 +161,7 @@ class QueueSettings:
         object.__setattr__(
             self, "terms", Terms.of(self.fair, self.weights, self.limits, self.rates)
         )
-        self._for_shards()
+        self._refuse_without_per_shard()
         if self.max_attempts is not None:
             count("max_attempts", self.max_attempts)
         count("priorities", self.priorities, most=LEVELS_AT_MOST)
@@ -194,8 +194,7 @@ class QueueSettings:
                 "ordered: not with Rate(key=…), which puts jobs off one by one: give a Rate without key"
             )
 
-    def _for_shards(self) -> None:
-        """Refuse rates and limits that one script can't enforce in a sharded queue."""
+    def _refuse_without_per_shard(self) -> None:
         each = f"a script reaches one of {self.shards} shards"
         for rate in self.rates if self.shards > 1 else ():
             if rate.key is None and not rate.per_shard:
@@ -234,7 +233,7 @@ class QueueSettings:
 
     def declared(self) -> dict[str, str]:
         """Map each given option on which all users of a queue must agree to its value in words."""
-        found = [(option, getattr(self, name), usual) for option, name, usual in _agreed()]
+        found = [(option, getattr(self, name), usual) for option, name, usual in _agreed_defaults()]
         said = {option: _in_words(value) for option, value, usual in found if value != usual}
         said |= {} if self.terms is None else self.terms.declared()
         return said if self.history is None else {**said, "history_ttl": f"{self.history_ttl:g}"}
@@ -247,15 +246,14 @@ class QueueSettings:
         return self.history is not None or self.trends is not None
 
     def options(self) -> dict[str, Any]:
-        return {option: getattr(self, name) for option, name in _names().items()}
+        return {option: getattr(self, name) for option, name in _attributes_by_option().items()}
 
 
 # What settings are asked as a queue is made and declared is the same for all, and found once.
 
 
 @cache
-def _names() -> dict[str, str]:
-    """Map the name of every option to the name of its attribute."""
+def _attributes_by_option() -> dict[str, str]:
     return {str(one.alias): one.name for one in attrs.fields(QueueSettings) if one.init}
 
 
@@ -265,10 +263,9 @@ def _known(kind: type) -> frozenset[str]:
 
 
 @cache
-def _agreed() -> list[tuple[str, str, Any]]:
-    """List the options on which all users must agree, each with its attribute and its default."""
+def _agreed_defaults() -> list[tuple[str, str, Any]]:
     usual = QueueSettings().options()
-    return [(option, _names()[option], usual[option]) for option in AGREED]
+    return [(option, _attributes_by_option()[option], usual[option]) for option in AGREED]
 
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
@@ -393,8 +390,7 @@ class HandlerSettings:
             else [kind for kind in self.kinds if kind is not None]
         )
 
-    def value(self, job: Job) -> tuple[str | None, ...]:
-        """Return the value by which the queue is fair that *job* has."""
+    def fair_value(self, job: Job) -> tuple[str | None, ...]:
         terms = self.queue_settings.terms
         return () if terms is None else value_of(terms.path, job.headers)
 

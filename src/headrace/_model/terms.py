@@ -47,8 +47,6 @@ def _header(option: str, name: object) -> str:
 
 
 def positive(name: str, value: object) -> float:
-    """Return a weight or a cost as a float. Raises `TypeError`, or `ConfigurationError` naming
-    *name*."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
     number = float(value) if abs(value) <= MOST else math.inf
@@ -60,7 +58,6 @@ def positive(name: str, value: object) -> float:
 
 
 def _some(name: str, value: Mapping[Any, object]) -> Mapping[Any, object]:
-    """Check that *value* maps values to numbers, 10,000 at most."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must map values to numbers, not {value!r:.100}")
     if len(value) > WEIGHTS_AT_MOST:
@@ -126,8 +123,6 @@ class Limit:
 
 
 def limits(value: object) -> tuple[Limit, ...]:
-    """Return *limits* as a tuple, in the order of their keys. Raises `TypeError` or
-    `ConfigurationError`."""
     given = sorted(several("limits", Limit, value), key=lambda one: one.key or "")
     for one, other in pairwise(given):
         if one.key == other.key:
@@ -163,7 +158,6 @@ Named = Mapping[Any, float]
 
 
 def weights(value: object) -> Weights:
-    """Return the weights by path, sorted. Raises `TypeError` or `ConfigurationError`."""
     if value is None:
         return ()
     given: Any = value
@@ -304,8 +298,7 @@ class Structure:
         return dict(zip(path, cast("tuple[str | None, ...]", parts), strict=False))
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The headers by which it tells jobs apart."""
+    def headers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys([*self.path, *filter(None, self.limits)]))
 
 

@@ -209,9 +209,9 @@ class Jobs:
                 entry, fields, name[6:], deliveries, text(worker) or None, ms / 1000, *more
             )
         job, token, wrong = self.job(entry, fields, deliveries, releases)
-        reason = wrong or _kept(fields, _REASON)
-        traceback = _kept(fields, _TRACEBACK)
-        tried = Tried.of(_kept(fields, _ATTEMPTS) or "")
+        reason = wrong or _text_field(fields, _REASON)
+        traceback = _text_field(fields, _TRACEBACK)
+        tried = Tried.of(_text_field(fields, _ATTEMPTS) or "")
         due = ms / 1000 if name == "delayed" or (name == "blocked" and ms) else None
         since = (now - ms) / 1000 if name == "leased" else None
         holder = text(worker) if name == "leased" else None
@@ -238,16 +238,16 @@ class Jobs:
         # the first counts
         kept = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}
         enqueued = decoded_number(kept.get(b"enq"))
-        tried = Tried.of(_kept(fields, _ATTEMPTS) or "").beside(text(run))
+        tried = Tried.of(_text_field(fields, _ATTEMPTS) or "").beside(text(run))
         if state == "completed" and began:
             tried = tried.ended(Attempt(deliveries or number, began / 1000, at, worker))
         known: Any = enqueued / 1000 if enqueued else None
         job, _, _ = self.job(entry, fields)
         payload = job.payload if b"data" in kept else None
         job = make_job(named(entry), payload, self._queue, job.headers, number, known)
-        reason = _kept(fields, _REASON)
-        traceback = _kept(fields, _TRACEBACK) if state == "dead" else None
-        children = children_of(_kept(fields, _CHILDREN) or "")
+        reason = _text_field(fields, _REASON)
+        traceback = _text_field(fields, _TRACEBACK) if state == "dead" else None
+        children = children_of(_text_field(fields, _CHILDREN) or "")
         return tried.told(
             JobState(job, state, worker, at, None, reason, None, traceback, children=children),
             deliveries,
@@ -271,9 +271,9 @@ class Jobs:
             None,
             reason,
             text(entry),
-            _kept(fields[6:], _TRACEBACK),
+            _text_field(fields[6:], _TRACEBACK),
         )
-        return Tried.of(_kept(fields, _ATTEMPTS) or "").told(state, token)
+        return Tried.of(_text_field(fields, _ATTEMPTS) or "").told(state, token)
 
     def page(self, reply: Any) -> Page:
         cursor, now, rows = reply
@@ -292,15 +292,14 @@ class Jobs:
             state = evolve(state, steps=steps, progress=progress_of(progress))
             if not text(row[2]).startswith("ended:"):  # that row has them already
                 state = (
-                    Tried.of(_kept(row[1], _ATTEMPTS) or "")
+                    Tried.of(_text_field(row[1], _ATTEMPTS) or "")
                     .beside(text(deliveries))
                     .told(state, state.deliveries)
                 )
         return state, text(cursor)
 
 
-def _kept(fields: Any, name: bytes) -> str | None:
-    """Decode a field that a retry leaves, `None` if there is none."""
+def _text_field(fields: Any, name: bytes) -> str | None:
     return next(
         (
             text(fields[i + 1]) or None

@@ -403,7 +403,7 @@ class Ops:
     def renew(
         self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0
     ) -> Op[list[bool]]:
-        """Renew leases of one worker from now on."""
+        # of one worker, from now on
         term_ms = "" if duration is None else term("duration", duration)
         args: list[Arg] = [claims[0].worker, term_ms, term("ttl", ttl, zero=True)]
         for claim in claims:
@@ -633,8 +633,6 @@ def enqueue_one(ops: Ops) -> Prepared[bytes, tuple[str, bool]]:
 
 
 def enqueue_full(ops: Ops) -> Prepared[Item, tuple[str, bool]]:
-    """Prepare the call that adds one job with more than a payload. Its answer is its id, and
-    whether it was added."""
     return Prepared[Item, tuple[str, bool]].made(
         lambda items: evolve(cast("Op[Any]", ops.enqueue(items)), decode=replies.added),
         ops.op("enqueue", [], lambda reply: (replies.text(reply[0]), reply[1] == 1)),

@@ -327,7 +327,6 @@ def facts(told: str) -> WorkerFacts | None:
 
 
 def known_kinds(reply: Any) -> frozenset[str]:
-    """Decode the kinds of jobs that live workers of a queue have handlers for."""
     now, *rows = reply
     alive = (row for row in rows if row[1] >= now)
     return frozenset(text(kind) for row in alive for kind in chain(*row[7:]))

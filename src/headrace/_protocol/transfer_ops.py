@@ -61,7 +61,6 @@ class Accepted:
 
 
 def closing_target(name: str) -> Target | None:
-    """Return the shard in a name for closing. Return `None` for a foreign name."""
     number, _, rest = name.partition(" ")
     queue, _, nonce = rest.partition(" ")
     return (
@@ -125,6 +124,5 @@ def close(ops: Ops, nonces: Sequence[str]) -> Op[int]:
     return ops.op("close", list(nonces), int)
 
 
-def handing(ops: Ops) -> Op[int]:
-    """Count the jobs in an outbox."""
+def jobs_in_outbox(ops: Ops) -> Op[int]:
     return ops.op("handing", [], int)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NewType, Optional, Union
 import pytest
 
 from headrace import AsyncWorker, Complete, DeadLetter, FanOut, Flow, Job, Next, Release, Worker
-from headrace._model.codec import BytesCodec, returned
+from headrace._model.codec import BytesCodec, annotated_results
 from headrace.codecs import Codec, JSONCodec
 from headrace.errors import Verdict
 
@@ -130,5 +130,5 @@ def test_coroutines_stages_and_batches() -> None:
 def test_types_as_they_are_found() -> None:
     def local(job: Job) -> Iterable[Awaitable[int]] | Unresolved: ...  # type: ignore[name-defined]  # noqa: F821
 
-    assert returned(local) == []
-    assert [kind.__name__ for kind in returned(maybe)] == ["Mapping"]
+    assert annotated_results(local) == []
+    assert [kind.__name__ for kind in annotated_results(maybe)] == ["Mapping"]

@@ -70,22 +70,21 @@ def bulk(
             chosen = yield from choose(found)
             wanted = [meant and may for meant, may in zip(wanted, chosen, strict=True)]
         done += yield from _act(ops, action, found, wanted)
-        if state == "dead" and found and _came(found[-1]) > int(began):
+        if state == "dead" and found and _entry_ms(found[-1]) > int(began):
             place = ""
         if not place:
             return Bulk(looked, matched, done, "")
     return Bulk(looked, matched, done, f"{began} {place}")
 
 
-def _came(one: JobState[Any]) -> int:
-    """Return the ms of the entry that carries a job. It is 0 for a delayed job, which has no
-    entry."""
+def _entry_ms(one: JobState[Any]) -> int:
+    # a delayed job has no entry
     number = (one.entry or "").partition("-")[0]
     return int(number) if number.isdigit() and "-" in (one.entry or "") else 0
 
 
 def _is_meant(one: JobState[Any], state: str, match: Match, began: int) -> bool:
-    if state in ("waiting", "dead") and _came(one) > began:
+    if state in ("waiting", "dead") and _entry_ms(one) > began:
         return False
     return match.fits(one)
 

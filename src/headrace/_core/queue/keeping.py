@@ -21,8 +21,6 @@ Key = tuple[int, str, int]
 
 @define(eq=False)
 class Keeping:
-    """The kept claims of a plain queue. It knows when each is renewed, and which are lost."""
-
     claims: Callable[[], Sequence[Claim]]  # looked at with each beat
     at: Callable[[Claim], Ops]
     leasers: Callable[[], Sequence[DirectLeaser]]

@@ -80,14 +80,13 @@ def read_ends(
         if name in found:
             continue
         if one.state.startswith("gone"):
-            ends[name] = yield from _otherwise(ops, name, one, notified.get(name))
+            ends[name] = yield from _end_without_traces(ops, name, one, notified.get(name))
         else:
             ends[name] = EXPIRED if one.with_result else End(one.state, None, one.reason)
     return ends
 
 
-def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Call[End]:
-    """Return the end of a job that left neither a result nor an entry in the history."""
+def _end_without_traces(ops: Ops, name: str, one: Ended, event: Event | None) -> Call[End]:
     if event is not None and event.kind != "dead":
         return End(event.kind)
     state = (yield from find(ops, name)) if one.state != "gone" else None

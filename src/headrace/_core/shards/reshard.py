@@ -52,7 +52,6 @@ R = TypeVar("R")
 
 
 def reshard(known: ShardMap, shards: int | None) -> Call[Resharding]:
-    """Change the number of shards, or continue a change. Return the progress."""
     yield from known.look()
     while (table := known.table).changing or (shards is not None and len(table.takers) != shards):
         if table.changing:

@@ -312,7 +312,7 @@ class Run:
         """Raise `RunSuspended` when no step runs beside this sleep or wait."""
         self.waits[record.name] = Wait(record.number, release_key)
         try:
-            yield from self._alone()
+            yield from self._until_alone()
             if self.ended is None and not self.lost and not self.handled:
                 self.ended = RunSuspended(self.claim.job.id, record.name)
                 yield from self._suspend()
@@ -327,8 +327,7 @@ class Run:
         self.leaving = self.leaving or end
         raise end
 
-    def _alone(self) -> Call[None]:
-        """Wait until no step runs in other branches of the handler."""
+    def _until_alone(self) -> Call[None]:
         for _ in range(TURNS):
             yield Sleep(0.0)
         waited = 0.0

@@ -19,8 +19,6 @@ M = TypeVar("M", bound=OneShard | ShardMap)
 def where(
     map: OneShard | ShardMap, id: str, key: str | None
 ) -> Call[tuple[str, Sequence[Sequence[Ops]]]]:
-    """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones
-    first."""
     table = map.table
     found = map.where(id, key)  # checks both
     return map.where(id, key) if (yield from map.look(table)) else found

@@ -84,8 +84,6 @@ class QueueVerbs(Generic[M]):
         *,
         asks: bool,  # noqa: ARG002 - to one shard
     ) -> Call[list[Receipt]]:
-        """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has
-        room."""
         return admit(admission, [item], limit, together=False)
 
     def enqueue_many(
@@ -103,8 +101,6 @@ class QueueVerbs(Generic[M]):
         context: Context | None,
         bind: Bind,
     ) -> Call[list[Receipt]]:
-        """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the
-        *whole* call."""
         return admit_many(admission, jobs, limit, whole=whole, context=context, bind=bind)
 
     def leaser(self) -> DirectLeaser | ShardedLeaser:
@@ -271,6 +267,4 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         return verdicts
 
     def hand_over(self, claim: Claim) -> Call[list[str]]:
-        """Send the jobs in the outbox of a job's shard. A job that fails is sent by the next
-        look."""
         return hand_over(self.map, [self.map.at(claim.job.shard)], self._targets, pages=1)

@@ -53,8 +53,6 @@ class ScheduleVerbs(Generic[M]):
         return first(self.map, name, schedule_ops.schedule_of)
 
     def pause(self, name: str, pause: bool) -> Call[bool]:
-        """Pause or resume a schedule. Return false if there is none, or it was in that state
-        already."""
         return each(
             self.map, name, name, lambda ops, name: schedule_ops.pause_schedule(ops, name, pause)
         )

@@ -22,7 +22,7 @@ from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.transfer_ops import handing
+from headrace._protocol.transfer_ops import jobs_in_outbox
 
 
 @define(eq=False)
@@ -127,8 +127,6 @@ class ViewVerbs(Generic[M]):
         return None
 
     def position(self, id: str, key: str | None) -> Call[int | None]:
-        """Count the jobs in front of one, in its shard. Raises `ConfigurationError` if the shard is
-        not known."""
         self.map.line(id, key)  # checks both
         yield from self.map.look()
         name, shards = self.map.line(id, key)
@@ -153,7 +151,9 @@ class ShardedViews(ViewVerbs[ShardMap]):
         yield from self.map.look()
         now = self.map.now
         ops: list[Op[Any]] = [
-            make(one) for one in now.by_number.values() for make in (view_ops.counts, handing)
+            make(one)
+            for one in now.by_number.values()
+            for make in (view_ops.counts, jobs_in_outbox)
         ]
         found = yield from send_all(ops)
         return now, [

@@ -495,7 +495,6 @@ class Consumer:
         ]
 
     def renewals(self, now: float) -> list[HeldJob]:
-        """List the jobs whose leases must be renewed, as a third of the lease has passed."""
         third = self.ops.settings.lease / 3
         return [
             held

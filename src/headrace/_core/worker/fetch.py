@@ -430,7 +430,7 @@ def _batches(consumer: Consumer, gathered: list[HeldJob]) -> list[list[HeldJob]]
     size = handler.max_size
     values: dict[object, list[HeldJob]] = {} if handler.same else {None: gathered}
     for held in gathered if handler.same else ():
-        values.setdefault(handler.value(held.job), []).append(held)
+        values.setdefault(handler.fair_value(held.job), []).append(held)
     return [some[at : at + size] for some in values.values() for at in range(0, len(some), size)]
 
 

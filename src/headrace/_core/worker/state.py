@@ -108,7 +108,7 @@ class FairLeasing:
     def obey(self, structure: str) -> None:
         self.queues = Structure.read(structure)
         self.jobs = 0
-        self.absent = set(self.queues.names)
+        self.absent = set(self.queues.headers)
         self.unread = self.unread and bool(structure)
 
 

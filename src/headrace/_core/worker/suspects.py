@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class Suspects:
-    """The suspect of a worker's process, if it has one, and which of its consumers may lease
-    meanwhile."""
-
     members: Sequence[Consumer] = ()
     holder: Consumer | None = None  # it holds a suspect, or leases it when no other job is left
     job: HeldJob | None = None  # `None`: other jobs are still to end

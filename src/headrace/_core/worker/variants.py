@@ -24,8 +24,6 @@ from headrace.errors import Complete, DeadLetter, Release, Verdict
 
 @define(eq=False)
 class KindConsumer(Consumer):
-    """The consumer of a queue that several handlers share, by the header `kind`."""
-
     # kinds that live workers had handlers for, when a job was about to be given up
     known: frozenset[str] = frozenset()
 

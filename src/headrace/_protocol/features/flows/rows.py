@@ -30,7 +30,6 @@ def advanced(flow: str) -> Callable[[Any], Verdicts]:
 
 
 def children_of(kept: str) -> Children | None:
-    """Decode the places of a job's children, as a history keeps them. Return `None` without any."""
     counts, *rows = kept.split("\x1e")
     if not re.fullmatch(r"\d+ \d+ \d+", counts):
         return None
