@@ -93,8 +93,7 @@ class ActionRequest:
 Outcome = tuple[int, str]  # the number of jobs, and a text for the user
 
 
-async def enqueue(request: ActionRequest) -> Outcome:
-    """Add a job with its payload as it is typed, or a job like another."""
+async def _enqueue(request: ActionRequest) -> Outcome:
     if request.form("again"):
         return await _enqueue_again(request, request.form("again"))
     form = request.form
@@ -137,8 +136,7 @@ async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
     ), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
 
 
-async def reschedule(request: ActionRequest) -> Outcome:
-    """Give a delayed job another due time."""
+async def _reschedule(request: ActionRequest) -> Outcome:
     done = await request.queue.admin.reschedule(
         request.form.required("id"), request.form.seconds("delay")
     )
@@ -155,8 +153,7 @@ SIGNALLED = {
 }
 
 
-async def signal(request: ActionRequest) -> Outcome:
-    """Send a signal to a job. Its data is read as JSON, or else as text."""
+async def _signal(request: ActionRequest) -> Outcome:
     data = request.form("data")
     sent = signal_data(data) if data else None
     job_id = request.form.required("id")
@@ -181,11 +178,7 @@ async def _letters(request: ActionRequest) -> list[str]:
     return ids
 
 
-async def redrive(request: ActionRequest) -> Outcome:
-    """Send dead letters back to the queue, all of them or all of a reason.
-
-    A single one may get another payload.
-    """
+async def _redrive(request: ActionRequest) -> Outcome:
     typed = request.form.fields.get("payload")
     # browsers send each line end as CRLF
     payload = None if typed is None else typed.replace("\r\n", "\n")
@@ -205,25 +198,12 @@ async def redrive(request: ActionRequest) -> Outcome:
     return 1, "1 job went back to the queue, with another payload."
 
 
-async def purge_dead(request: ActionRequest) -> Outcome:
-    """Remove dead letters for good, all of them, all of a reason, or one."""
+async def _purge_dead(request: ActionRequest) -> Outcome:
     number = await request.queue.admin.purge_dead(*await _letters(request))
     return number, f"{counted(number, 'dead letter')} removed."
 
 
-async def purge(request: ActionRequest) -> Outcome:
-    """Remove the jobs that wait."""
-    number = await request.queue.admin.purge()
-    return number, f"{jobs(number)} that waited were removed."
-
-
-async def delete(request: ActionRequest) -> Outcome:
-    """Remove the queue with everything in it."""
-    number = await request.queue.admin.delete()
-    return number, f"Queue {request.queue.name} was deleted, with {jobs(number)}."
-
-
-async def schedule(request: ActionRequest) -> Outcome:
+async def _schedule(request: ActionRequest) -> Outcome:
     """Change timing, missed rule or payload of a schedule. The headers of its jobs stay."""
     form = request.form
     name = form.required("name")
@@ -256,22 +236,14 @@ async def schedule(request: ActionRequest) -> Outcome:
     return 1, "The schedule was changed."
 
 
-async def run_schedule(request: ActionRequest) -> Outcome:
-    """Enqueue the job of a schedule now."""
+async def _run_schedule(request: ActionRequest) -> Outcome:
     job = await request.queue.admin.run_schedule(request.form.required("name"))
     return int(
         job is not None
     ), f"Job {job} was enqueued." if job else "There is no such schedule any more."
 
 
-async def fail_worker(request: ActionRequest) -> Outcome:
-    """Declare a worker dead."""
-    number = await request.queue.admin.fail_worker(request.form.required("worker"))
-    return number, f"The worker counts as dead here; {jobs(number)} of it went to the front."
-
-
-async def repair(request: ActionRequest) -> Outcome:
-    """Repair damage by foreign commands, or only show it."""
+async def _repair(request: ActionRequest) -> Outcome:
     shown = bool(request.form("show"))
     found = await request.queue.admin.repair(dry_run=shown)
     kinds = ", ".join(
@@ -289,7 +261,8 @@ async def repair(request: ActionRequest) -> Outcome:
 class Call:
     """An action that is one call of a verb, with at most one `field` of the form as its argument.
 
-    Its texts are for a change, and for none.
+    Its texts are for a change, and for none. They may name the `{queue}`, and the number of
+    `{jobs}`.
     """
 
     verb: str
@@ -302,9 +275,13 @@ class Call:
         owner = request.queue if self.verb == "cancel" else request.queue.admin
         arguments = [request.form.required(self.field)] if self.field else []
         done: bool | int = await getattr(owner, self.verb)(*arguments)
-        return int(done), self.changed if done else self.unchanged
+        text = self.changed if done else self.unchanged
+        return int(done), text.format(queue=request.queue.name, jobs=jobs(int(done)))
 
 
+PURGED = "{jobs} that waited were removed."
+DELETED = "Queue {queue} was deleted, with {jobs}."
+FAILED = "The worker counts as dead here; {jobs} of it went to the front."
 GONE = "The worker is not there any more."
 SINGLE = (
     Call("pause", "", "The queue is paused.", "The queue was paused already."),
@@ -337,23 +314,20 @@ SINGLE = (
         "The worker stops, once it has finished the jobs that it runs.",
         GONE,
     ),
+    Call("purge", "", PURGED, PURGED),
+    Call("delete", "", DELETED, DELETED),
+    Call("fail_worker", "worker", FAILED, FAILED),
 )
 Action = Callable[[ActionRequest], Awaitable[Outcome]]
-WRITTEN = (
-    enqueue,
-    reschedule,
-    signal,
-    redrive,
-    purge_dead,
-    purge,
-    delete,
-    schedule,
-    run_schedule,
-    fail_worker,
-    repair,
-)
 CALLS: Mapping[str, Action] = {one.verb: one for one in SINGLE} | {
-    one.__name__: one for one in WRITTEN
+    "enqueue": _enqueue,
+    "reschedule": _reschedule,
+    "signal": _signal,
+    "redrive": _redrive,
+    "purge_dead": _purge_dead,
+    "schedule": _schedule,
+    "run_schedule": _run_schedule,
+    "repair": _repair,
 }
 
 

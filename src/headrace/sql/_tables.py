@@ -125,19 +125,13 @@ def keep_tables() -> None:
         return
     _KEEPING.add(_keep)
     register = compare.comparators.dispatch_for
+    # comparators have priorities since Alembic 1.18; before, the last one comes last
     later = (
         {"priority": import_module("alembic.util").DispatchPriority.LAST}
-        if _has_priorities(register)
+        if "priority" in inspect.signature(register).parameters
         else {}
     )
     register("schema", **later)(_keep)
-
-
-def _has_priorities(register: Any) -> bool:
-    """Tell whether comparators have priorities, as since Alembic 1.18. Before, the last one comes
-    last.
-    """
-    return "priority" in inspect.signature(register).parameters
 
 
 def _keep(_context: Any, upgrade: Any, _schemas: Any) -> None:

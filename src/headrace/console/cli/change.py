@@ -133,8 +133,13 @@ def reschedule(
             raise ConfigurationError("give --delay or --at")
         due = delay if at is None else moment(at)
         with opened(name, url, namespace) as queue:
-            act: Callable[[str], bool] = lambda one: queue.admin.reschedule(one, due)  # noqa: E731
-            each(ids, act, "rescheduled", in_json, f"no such job is delayed in {name}")
+            each(
+                ids,
+                lambda one: queue.admin.reschedule(one, due),
+                "rescheduled",
+                in_json,
+                f"no such job is delayed in {name}",
+            )
 
 
 def moment(text: str) -> datetime:

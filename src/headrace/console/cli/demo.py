@@ -266,7 +266,7 @@ def run_demo(url: str | None = None, limit: int | None = None) -> int:
             f"{len(ids)} jobs in {run.seconds:.1f} s; now a single pass without a queue, to compare the results"
         )
         kept = {job: result.decode() for job, result in queue.results(ids).items()}
-        return report(Evidence(single_pass(ids), kept, queue.counts(), run.seen["completed"]))
+        return report(Evidence(_single_pass(ids), kept, queue.counts(), run.seen["completed"]))
 
 
 def demo(
@@ -288,8 +288,7 @@ def demo(
         raise typer.Exit(run_demo(url, limit))
 
 
-def single_pass(ids: Sequence[str]) -> dict[str, str]:
-    """Do all the work without a queue."""
+def _single_pass(ids: Sequence[str]) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old modules have much to be warned of
         return {name: facts((LIBRARY / name).read_bytes()) for name in ids}

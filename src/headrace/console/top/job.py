@@ -20,15 +20,14 @@ from headrace.platform import LIMITS, cause_first, one_line, span
 Cell = Callable[[JobView, float], str]
 
 
-def state_word(state: str) -> str:
-    """Return the word of a job's state."""
+def _state_word(state: str) -> str:
     return "running" if state == "leased" else state
 
 
 CELLS: Mapping[str, tuple[Column, Cell]] = {
     "job": (Column("job", 15, flexible=1, middle=True), lambda job, _: one_line(job.id)),
     "kind": (Column("kind", 8, flexible=1), lambda job, _: job.kind or ""),
-    "state": (Column("state", 9), lambda job, _: state_word(job.state)),
+    "state": (Column("state", 9), lambda job, _: _state_word(job.state)),
     "attempt": (Column("att", 3, right=True), lambda job, _: str(job.attempt or "")),
     "age": (Column("age", 6, right=True), lambda job, now: since(job.enqueued_at, now)),
     "due": (Column("due", 10, right=True), lambda job, now: from_now(job.due, now)),
@@ -106,7 +105,7 @@ R  X    redrive the dead letter, remove it for good"""
 
 def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
     fields = {
-        "state": state_word(job.state),
+        "state": _state_word(job.state),
         "kind": job.kind or "",
         "attempt": str(job.attempt) if job.attempt else "",
         "deliveries": str(job.deliveries) if job.is_run and job.deliveries else "",

@@ -43,7 +43,7 @@ TABS = (*WORDS.states[:-1], "ended", WORDS.states[-1])
 CHOICES = ("kind", "reason", "payload", "header", "since", "until")
 
 
-def choice_of(text: str, now: float) -> tuple[dict[str, Any], str]:
+def _choice_of(text: str, now: float) -> tuple[dict[str, Any], str]:
     """Read a filter of jobs. Return its words `name=value`, and the rest as a text. Raises
     `Refused` or `ValueError`.
     """
@@ -122,7 +122,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
         """Read the queue, and a page of its jobs."""
         page = await self.top.inspector.queue(self.queue)
         asked = self.state, self._cursor, self.filter, self._order
-        chosen, _ = choice_of(self.filter, page.now)
+        chosen, _ = _choice_of(self.filter, page.now)
         if self.state in WORDS.dated:
             chosen["order"] = self._order
         found = await self.top.inspector.jobs(
@@ -236,7 +236,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
 
     def _set_filter(self, text: str) -> None:
         try:
-            _, self._text = choice_of(text, self._now_s)
+            _, self._text = _choice_of(text, self._now_s)
         except ValueError as error:
             self.report(complaint(error), bad=True)
             return

@@ -19,15 +19,13 @@ from headrace.inspect import Attention, Overview, QueueView
 CHART_CELLS = 8  # of the chart in a row
 
 
-def needs(number: int, more: str = "") -> str:
-    """Write how many facts need attention."""
+def _needs(number: int, more: str = "") -> str:
     return " ".join(
         filter(None, (str(number), more, f"need{'s' if number == 1 else ''} attention"))
     )
 
 
-def attention_style(one: Attention) -> str:
-    """Return the style of a fact that needs attention."""
+def _attention_style(one: Attention) -> str:
     return "bold red" if one.bad else "bold yellow"
 
 
@@ -89,10 +87,10 @@ class QueuesPane(QueueTable):
         for one in shown:
             name = f"{one.queue}: " if one.queue else ""
             yield Text(
-                f"{'✗' if one.bad else '!'} {name}{one.text}", attention_style(one), no_wrap=True
+                f"{'✗' if one.bad else '!'} {name}{one.text}", _attention_style(one), no_wrap=True
             )
         if len(shown) < len(facts):
-            more = needs(len(facts) - len(shown), "more" if shown else "")
+            more = _needs(len(facts) - len(shown), "more" if shown else "")
             yield Text(
                 f"{'✗' if any(one.bad for one in facts) else '!'} {more}: 4 shows all",
                 "bold",
@@ -146,11 +144,11 @@ class AttentionPane(Pane):
             Row(
                 (one.queue, one.kind),
                 ("✗" if one.bad else "!", one.queue, one.kind, one.text),
-                ((0, attention_style(one)),),
+                ((0, _attention_style(one)),),
             )
             for one in facts
         ]
-        self.fill(view.now, [needs(len(facts)) if facts else "✓ Nothing needs attention."], rows)
+        self.fill(view.now, [_needs(len(facts)) if facts else "✓ Nothing needs attention."], rows)
 
     def chosen(self, key: Key) -> None:
         """Open the queue, or its dead letters."""

@@ -35,20 +35,17 @@ def state_of(worker: WorkerState) -> str:
     )
 
 
-def facts_text(facts: WorkerFacts) -> str:
-    """Write the facts of a program in a line."""
+def _facts_text(facts: WorkerFacts) -> str:
     used = f" · {memory(facts.memory)}" if facts.memory else ""
     place = f"{one_line(facts.host)}, process {facts.pid}"
     return f"{place} · headrace {one_line(facts.version)}, Python {one_line(facts.python)}{used}"
 
 
-def running(number: int, slots: int) -> str:
-    """Write how many jobs run, and how many may, if it is known."""
+def _running(number: int, slots: int) -> str:
     return f"{short(number)} of {slots}" if slots else short(number)
 
 
-def styles_of(column: int, state: str) -> tuple[tuple[int, str], ...]:
-    """Return the style of a state in *column*."""
+def _styles_of(column: int, state: str) -> tuple[tuple[int, str], ...]:
     return ((column, STYLES[state]),) if state in STYLES else ()
 
 
@@ -77,7 +74,7 @@ class WorkersPane(Pane):
         """Read the overview."""
         view = await self.top.inspector.overview()
         found = programs(view.workers)
-        self._programs = {key_of(one): one for one in found}
+        self._programs = {_key_of(one): one for one in found}
         versions = versions_of(found)
         several = (
             f" · ! of several versions: {', '.join(map(one_line, versions))}"
@@ -95,7 +92,7 @@ class WorkersPane(Pane):
         used = memory(facts.memory) if facts.memory else ""
         machine = f"{one_line(facts.host)} {facts.pid}" if one.facts else ""
         queues = ", ".join(one.queues)
-        runs = running(one.running, one.slots)
+        runs = _running(one.running, one.slots)
         its = machine, used, one_line(facts.version), since(one.since or None, now)
         values = (
             one.name,
@@ -108,9 +105,9 @@ class WorkersPane(Pane):
             -one.since,
         )
         return Row(
-            key_of(one),
+            _key_of(one),
             (one_line(one.name), queues, state, runs, *its),
-            styles_of(2, state),
+            _styles_of(2, state),
             values,
         )
 
@@ -133,7 +130,7 @@ class WorkersPane(Pane):
         return worker_action(action, one.states[0])
 
 
-def key_of(one: Program) -> Key:
+def _key_of(one: Program) -> Key:
     """Return the key of a program, which is its first registration."""
     return (one.members[0].queue, one.members[0].name)
 
@@ -174,9 +171,9 @@ class ProgramPane(Pane):
         self.heading = f"worker {one_line(one.name)}"
         states = ", ".join(map(state_of, one.states))
         head = [
-            f"{states} since {clock(one.since or None)} · {running(one.running, one.slots)} running"
+            f"{states} since {clock(one.since or None)} · {_running(one.running, one.slots)} running"
         ]
-        head += [facts_text(one.facts)] if one.facts is not None else []
+        head += [_facts_text(one.facts)] if one.facts is not None else []
         self.fill(
             view.now,
             head,
@@ -187,9 +184,9 @@ class ProgramPane(Pane):
     def _row(key: Key, worker: WorkerState, now: float) -> Row:
         state = state_of(worker)
         slots = worker.facts.slots if worker.facts else 0
-        texts = worker.queue, state, running(worker.leased, slots), one_line(worker.name)
+        texts = worker.queue, state, _running(worker.leased, slots), one_line(worker.name)
         values = (worker.queue, state, worker.leased, worker.name, worker.deadline)
-        return Row(key, (*texts, from_now(worker.deadline, now)), styles_of(1, state), values)
+        return Row(key, (*texts, from_now(worker.deadline, now)), _styles_of(1, state), values)
 
     def chosen(self, key: Key) -> None:
         """Open the registration."""
@@ -229,7 +226,7 @@ class WorkerPane(Pane):
         shown = f", {len(view.jobs)} of them below" if len(view.jobs) < worker.leased else ""
         head = [f"{state_of(worker)}{began} · {jobs(worker.leased)} leased{shown}"]
         if worker.facts is not None:
-            head.append(facts_text(worker.facts))
+            head.append(_facts_text(worker.facts))
         if worker.alive and worker.differs is not None:
             its = in_words(one_line(worker.differs.structure))
             head.append(

@@ -146,7 +146,7 @@ class Pages:
             await inspector.close()
 
     async def _answer(self, request: Request) -> Response:
-        name = name_of(request)
+        name = _name_of(request)
         reading = request.method in ("GET", "HEAD")
         if self._auth is not None and request.method == "GET" and not name:
             entered = self._auth.enter(request)
@@ -223,7 +223,7 @@ class Pages:
             "scheme": scheme if scheme in ("light", "dark") else "",
             "outcome": outcome,
             "here": "-",
-            "up": "../" * name_of(request).count("/"),
+            "up": "../" * _name_of(request).count("/"),
             "pages": PAGES,
         }
 
@@ -257,7 +257,7 @@ class Pages:
         if (
             known is None
             or request.method != "GET"
-            or known.place != place_of(f"{name}?{request.url.query}")
+            or known.place != _place_of(f"{name}?{request.url.query}")
         ):
             return ""
         if not secrets.compare_digest(known.visitor.encode(), visitor_of(request).encode()):
@@ -272,7 +272,7 @@ class Pages:
             return self._error(
                 request, 403, "This did not come from these pages, so nothing was done.", rights
             )
-        form = await form_of(request, ticked=action == TICKED)
+        form = await _form_of(request, ticked=action == TICKED)
         if form.ticked is not None:
             action = form.required("action")
         if action not in CALLS:
@@ -301,17 +301,16 @@ class Pages:
         outcome = secrets.token_urlsafe(9)
         ticked = form.ticked is not None
         following = (
-            after_ticks(form, outcome) if ticked else after(action, form, outcome, onward, number)
+            _after_ticks(form, outcome) if ticked else _after(action, form, outcome, onward, number)
         )
         answer = RedirectResponse(following, 303)
-        self._outcomes[outcome] = Outcome(text, introduce(request, answer), place_of(following))
+        self._outcomes[outcome] = Outcome(text, introduce(request, answer), _place_of(following))
         if len(self._outcomes) > OUTCOMES:
             self._outcomes.popitem(last=False)
         return answer
 
 
-def name_of(request: Request) -> str:
-    """Return the path of a request below ours."""
+def _name_of(request: Request) -> str:
     return (
         str(request.scope["path"]).removeprefix(str(request.scope.get("root_path", ""))).strip("/")
     )
@@ -333,7 +332,7 @@ def _who(request: Request) -> str:
     return f"{named} at {address}" if named else address
 
 
-async def form_of(request: Request, *, ticked: bool) -> Form:
+async def _form_of(request: Request, *, ticked: bool) -> Form:
     """Read the form of a request. Raises `Refused` if it has no form, or a too large one."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise Refused("This is no form.")
@@ -353,15 +352,14 @@ async def form_of(request: Request, *, ticked: bool) -> Form:
     )
 
 
-def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the page of an address below ours, and its query without an outcome."""
     parts = urlsplit(address)
     asked = parse_qsl(parts.query, keep_blank_values=True)
     return parts.path.strip("./"), tuple(sorted(pair for pair in asked if pair[0] != "outcome"))
 
 
-def after(action: str, form: Form, outcome: str, onward: Mapping[str, str], number: int) -> str:
-    """Return the address of the page that follows an action, relative to `do/`."""
+def _after(action: str, form: Form, outcome: str, onward: Mapping[str, str], number: int) -> str:
     queue = form("queue")
     job = form("id")
     if onward:
@@ -395,8 +393,7 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str], numb
     return "../" + to(page[0], **page[1], outcome=outcome, **found)
 
 
-def after_ticks(form: Form, outcome: str) -> str:
-    """Return the address of the list whose rows were ticked, relative to `do/`."""
+def _after_ticks(form: Form, outcome: str) -> str:
     if form("group"):
         return "../" + to("dead", name=form("within"), group=form("group"), outcome=outcome)
     kept = {name: form(name) for name in ("state", "span", "cursor", *FILTERS)}
