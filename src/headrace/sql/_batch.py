@@ -347,12 +347,12 @@ def by_server(sources: Iterable[Source]) -> list[list[Source]]:
     return [*found.values()]
 
 
+@define(eq=False)
 class Reports:
     """The reports of a relay to its queue."""
 
-    def __init__(self) -> None:
-        self._next = 0.0
-        self._last: OutboxView | None = None
+    _next: float = 0.0
+    _last: OutboxView | None = None
 
     def due(self) -> bool:
         return time.monotonic() >= self._next
@@ -367,13 +367,13 @@ class Reports:
         return [] if self._last is None else [self._last]
 
 
+@define(eq=False)
 class Complaints:
     """The errors of a relay that goes on, which are logged once in a while."""
 
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
-        self._next = 0.0
-        self._number = 0
+    _queue: str
+    _next: float = 0.0
+    _number: int = 0
 
     def add(self, error: Exception) -> float:
         """Log an error, unless the one before was logged a moment ago. Return the seconds until the
