@@ -22,7 +22,13 @@ def examined(url: str) -> tuple[int, dict[str, dict[str, Any]]]:
 def test_a_sound_server() -> None:
     with Server(binaries()[0], appendonly=True) as server:
         code, found = examined(server.url)
+        early = found.pop("WAITAOF")
         assert (code, {one["state"] for one in found.values()}) == (0, {"ok"})
+        assert early["state"] == "note"
+        assert early["text"].endswith('durable="fsync" needs appendfsync always')
+        server.ask("CONFIG", "SET", "appendfsync", "always")
+        assert examined(server.url)[1]["WAITAOF"]["state"] == "ok"
+        server.ask("CONFIG", "SET", "appendfsync", "everysec")
         with server.client() as client:
             assert client.keys() == []
         done = CliRunner().invoke(app, ["doctor", "--url", server.url])

@@ -187,6 +187,9 @@ def _pubsub(facts: Facts) -> Finding:
 def _durable(facts: Facts) -> Finding:
     if isinstance(facts.waitaof, Exception):
         return Finding("WAITAOF", "note", f'no durable="fsync": {facts.waitaof}')
+    if _said(facts, "valkey_version") and facts.settings.get("appendfsync") == "everysec":
+        text = 'Valkey answers it before the fsync: durable="fsync" needs appendfsync always'
+        return Finding("WAITAOF", "note", text)
     return Finding("WAITAOF", "ok", 'durable="fsync" can be had')
 
 
