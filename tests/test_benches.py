@@ -3,15 +3,18 @@ not installed."""
 
 from __future__ import annotations
 
+import statistics
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from bench import growth
+from bench import growth, loss
 from bench.compare import Peer
 from tests.support.awaiting import until
 from tests.support.servers import Server, binaries
@@ -49,3 +52,37 @@ def test_workers_at_rest_are_processes_that_end_together(server: Server, client:
         assert (parent, len(children)) == (begun.pid, 3)
     assert begun.returncode == 0
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("when", "lost"), [("always", False), ("everysec", True)])
+def test_writes_that_no_fsync_covers_are_dropped(when: str, lost: bool) -> None:
+    """A job that was just acknowledged is there after the death of the machine, or is not."""
+    with ExitStack() as stack:
+        stand = loss.alone(("--appendfsync", when), stack, binaries()[0], machine=True)
+        stand.queue.enqueue(b"first")
+        # everysec has its fsync at once if the last was a second ago
+        until(lambda: stand.queue.enqueue(b"more").added and stand.queue.counts().waiting > 20)
+        before = stand.queue.counts().waiting
+        stand.kill()
+        assert (stand.queue.counts().waiting < before) == lost
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "early"), [("valkey-9.1", True), ("valkey-8.1", True), ("redis-8.2", False)]
+)
+def test_servers_that_answer_waitaof_too_early(name: str, early: bool) -> None:
+    """The page on loss says so. Where it is mended, an answer takes until the next fsync."""
+    binary = next((one for one in binaries() if one.name == name), None)
+    if binary is None:
+        pytest.skip(f"{name} is not here")
+    extra = ["--appendfsync", "everysec"]
+    with Server(binary, appendonly=True, extra=extra) as server, server.client() as client:
+        took: list[float] = []
+        for number in range(7):
+            client.set("key", number)
+            begun = time.monotonic()
+            assert client.execute_command("WAITAOF", 1, 0, 5000)[0] == 1
+            took.append(time.monotonic() - begun)
+    assert (statistics.median(took) < 0.25) == early, took

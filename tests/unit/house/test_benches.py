@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from bench import compare, growth
+from bench import compare, growth, loss
 from bench.growth import Span
 from bench.peers import PEERS, SETTINGS, Seen
 
@@ -25,6 +25,23 @@ def test_the_pages_are_of_the_kept_figures() -> None:
     assert growth.page(kept("growth.json")) == growth.PAGE.read_text("utf-8")
     assert compare.page(kept("compare.json")) == compare.PAGE.read_text("utf-8")
     assert compare.picture(kept("compare.json")) == compare.PICTURE.read_text("utf-8")
+    assert loss.page(kept("loss.json")) == loss.PAGE.read_text("utf-8")
+
+
+def test_the_page_on_loss_has_the_kept_figures() -> None:
+    """Each row of the bench that lost or doubled jobs is on the page, and all others are zero."""
+    page = loss.ROOT / "docs" / "explanation" / "what-can-be-lost.md"
+    told = page.read_text("utf-8")
+    rows = kept("loss.json")["rows"]
+    assert len(rows) == len(loss.cases())
+    for row in rows:
+        numbers = loss.row(row, 1.0).split(" | ")
+        lost, doubled = numbers[4], numbers[6]
+        assert f"| {lost} | {doubled} |" in told, row
+    lines = [line for line in told.splitlines() if line.startswith("| ")][2:]
+    assert sum("| 0 | 0 | 0 |" not in line for line in lines) == sum(
+        bool(row["lost"] or row["completed_twice"]) for row in rows
+    )
 
 
 def test_each_peer_says_how_it_is_set_up() -> None:
