@@ -100,7 +100,13 @@ SLOTS: dict[str, tuple[Sequence[Edit], str]] = {
         "a line",
     ),
     "nobody is woken": (
-        [("complete", "if redis.call('EXISTS', q.stopped) == 1 then wake_one(q.wake) end", "")],
+        [
+            (
+                "complete",
+                "if limited and redis.call('EXISTS', q.stopped) == 1 then wake_one(q.wake) end",
+                "",
+            )
+        ],
         "completed",
     ),
     "nobody learns for how long it ran": (

@@ -24,15 +24,17 @@ local known = recorded()
 if known then return known end
 
 -- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries, except slots.
-local done
+local done, held_texts
 if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV then
   local there = redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited)
-  local holding = (there == 1 or there == 2) and redis.call('HLEN', held) > 0
-  -- Beside `held` there may be `leases` with nothing but the shield of lines.
-  if holding and (there == 1 or redis.call('ZCARD', leases) == 1 and redis.call('ZSCORE', leases, 'lines')) then
+  held_texts = (there == 1 or there == 2) and redis.call('HMGET', held, unpack(ARGV, items, items + limit - 1))
+  -- Beside `held` there may be `leases` with nothing but the shield of lines, which is its last member.
+  if held_texts and held_texts[1] and (there == 1 or redis.call('ZRANGE', leases, 0, 0)[1] == 'lines') then
     redis.call('LLEN', settled)
-    redis.call('ZCARD', slots)
-    redis.call('XLEN', wake) -- they fail if these are of other types
+    if redis.call('EXISTS', slots, stopped) > 0 then
+      redis.call('ZCARD', slots)
+      redis.call('XLEN', wake) -- they fail if these are of other types
+    end
     there = 0
   end
   local kept = there == 0 and redis.call('HMGET', stats, 'listening', 'history')
@@ -55,14 +57,14 @@ if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * l
       if reply[i] == 1 and of[i] == ARGV[items + i - 1] then free[#free + 1] = ARGV[items + limit + i - 1] end
     end
     if #free > 0 then redis.call('HDEL', ids, unpack(free)) end
-    if not holding then return answer(reply, nil, true) end
+    if not held_texts then return answer(reply, nil, true) end
     done = reply
   end
 end
 
 -- @include limits
 if done then
-  local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake, holding = true}
+  local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake, holding = true, texts = held_texts}
   holds.give_back(q, {unpack(ARGV, items, items + limit - 1)})
   return answer(done, nil, true)
 end

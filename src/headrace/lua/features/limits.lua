@@ -68,17 +68,18 @@ function holds.slots(text)
     at = at + #size + 1 + tonumber(size)
   end
 end
--- The leases of *entries* have ended, at most 1,000 of them: their slots are free, and the next lease_fair learns for
--- how long they lasted. Nothing happens for an entry that is not held. q: also wake, for a line that waits for a slot.
+-- The leases of *entries*, at most 1,000, have ended: their slots are free, and the next lease_fair learns how long they
+-- lasted. An entry that is not held is passed over. q: also wake, for stopped lines, and `texts` of the entries, if known.
 function holds.give_back(q, entries)
   if q.holding == nil then q.holding = redis.call('EXISTS', q.held) == 1 end
   if not q.holding or #entries == 0 then return end
-  local texts, names, ended, members, of = redis.call('HMGET', q.held, unpack(entries)), {}, {}, {}, {}
+  local texts, limited = q.texts or redis.call('HMGET', q.held, unpack(entries)), redis.call('EXISTS', q.slots, q.stopped) > 0
+  local names, ended, members, of = {}, {}, {}, {}
   for i = 1, #entries do
     local text = texts[i]
     if text then
       names[#names + 1], ended[#ended + 1] = entries[i], text
-      of[text] = of[text] or holds.slots(text)
+      of[text] = of[text] or limited and holds.slots(text) or {}
       local place = #of[text] > 0 and ' ' .. holds.place(entries[i])
       for j = 1, #of[text] do members[#members + 1] = of[text][j] .. place end
     end
@@ -88,5 +89,5 @@ function holds.give_back(q, entries)
   for i = 1, #members, 4000 do redis.call('ZREM', q.slots, unpack(members, i, math.min(#members, i + 3999))) end
   local time = redis.call('TIME')
   redis.call('RPUSH', q.settled, string.format('@%.3f', time[1] * 1000 + time[2] / 1000), unpack(ended))
-  if redis.call('EXISTS', q.stopped) == 1 then wake_one(q.wake) end
+  if limited and redis.call('EXISTS', q.stopped) == 1 then wake_one(q.wake) end
 end

@@ -5,8 +5,8 @@
 -- @include limits
 -- @include levels
 local agreed = {BYTES = 500, MOST = 1000000}
--- The record of a node in `shares`, below its text: credit, mean run time of its jobs, leased jobs, round and number of
--- its turn, ms that jobs waited (median, 95th percentile), and its ring, 0 for none.
+-- The record of a node in `shares`, below its text: credit, mean run time, leased jobs, round and number of its turn, ms
+-- that jobs waited (median, 95th percentile), and its ring, 0 for none.
 agreed.NODE = '<i8i8I4i8i8ffB'
 -- Paused values are in `terms`: 'p' and the text of a node without its level -> lp of each of its headers; 'paused' -> their
 -- number; 'resumed' (packed) -> {text, where its next line is searched, level} of values whose lines are to take part again.
@@ -58,12 +58,9 @@ end
 function agreed.packed(given)
   return cmsgpack.pack({given.path, given.keys, given.limits, given.rates})
 end
--- The terms, or nil.
+-- The terms, or nil. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
 function agreed.read(key)
-  return agreed.of(redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'paused', 'resumed'))
-end
--- The same from these fields. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
-function agreed.of(kept)
+  local kept = redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'paused', 'resumed')
   if not kept[2] then return nil end
   local path, keys, limits, rates = unpack(cmsgpack.unpack(kept[2]))
   local t = {
