@@ -423,6 +423,16 @@ class InDoubt(HeadraceError):
     __reduce__ = _remade("step")
 
 
+class Killed(HeadraceError):
+    """The child process in which an isolated handler ran has ended before its job did.
+
+    It was killed at the job's deadline, or died. The text says by which signal, exit status or
+    limit. It counts as a failure of that job alone.
+
+    Next step: look at what the job does; `memory_mb` and `deadline` are the handler's.
+    """
+
+
 class RunLost(BaseException):
     """The handler of job *job* has lost its lease, or went on after its run was suspended. Nothing
     more is recorded.

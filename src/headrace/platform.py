@@ -45,6 +45,7 @@ from headrace._core.views.flows import RUN_STATES, ranks
 from headrace._core.views.reader import STATES
 from headrace._model import checks
 from headrace._model.event import ENDS, KINDS
+from headrace._model.isolation import Isolation
 from headrace._model.job import COST, FROM, KEY, PRIORITY, SHOWN_CHARACTERS, NewJob, NewTaskJob
 from headrace._model.letters import cause_first
 from headrace._model.policy import declared_rates
@@ -286,6 +287,10 @@ class InnerWorker:
     def signalled(self) -> bool:
         """Whether it has stopped because of a signal."""
         return bool(self.worker._signalled)  # noqa: SLF001
+
+    def isolate(self, isolation: Isolation) -> None:
+        """Let its handlers run in child processes, as far as they can."""
+        self.worker._isolate(isolation)  # noqa: SLF001
 
     def declare_schedules(
         self, queue: Any, found: Iterable[tuple[str, tuple[Timing, str], NewJob[Any]]]

@@ -78,6 +78,10 @@ class BaseTask(Guided, Generic[P, R, C]):
     def _beside(self) -> Mapping[str, Any]:
         return {"tasks": self._tasks, **self._tasks._beside()}
 
+    def _served(self) -> tuple[Callable[[Job], Any], Callable[[Any], bytes]]:
+        """Return its handler, and the function that encodes its results, for a child process."""
+        return handler(self), encoder(self)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function, here and now."""
         return self._function(*args, **kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -31,6 +32,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.variants import KindConsumer, PersistentConsumer
 from headrace._engine.hooks import (
+    Hook,
     Hooked,
     called,
     is_async,
@@ -40,6 +42,7 @@ from headrace._engine.hooks import (
 )
 from headrace._model import checks, settings
 from headrace._model.codec import BytesCodec, Codec, chosen, warn_of_results
+from headrace._model.isolation import Isolation, wanted
 from headrace._model.job import Job
 from headrace._model.policy import Retry
 from headrace._model.settings import (
@@ -64,6 +67,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 ClientT = TypeVar("ClientT")
 Seconds = float | timedelta
 DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def isolated(handler: HandlerSettings, stops: list[Hook]) -> HandlerSettings:
+    """Start the children of isolated handlers, if a queue has some."""
+    each = handler.kinds.values() or [handler]
+    if all(one.isolation is None for one in each):
+        return handler
+    from headrace._isolation.setup import isolated  # not for other workers: it takes time
+
+    return isolated(handler, stops)
 
 
 def new_worker_name() -> str:
@@ -255,6 +273,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         kind: str | None = None,
         grace: Seconds | None = None,
         persistent: bool = False,
+        isolate: bool | Isolation = False,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*. Its return value is the job's result,
@@ -278,6 +297,10 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         - *persistent*: a job does not end when the handler returns, but runs again, on one worker
           at a time. It has no *deadline*, no *max_attempts*, and no `attempts` or `stop` of a
           `Retry`.
+        - *isolate*: run in child processes, by default as many as this machine has processors. At
+          its *deadline* a child is killed. A child that dies fails its job alone (`Killed`).
+          `headrace.isolation.Isolation` has limits for memory and jobs. The function must stand at
+          the top of its module, which the children import.
         - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order,
           over all workers. A job that is retried or released keeps its place, and the others of its
           key wait. Give it to all workers of the queue, at its `Queue` or here.
@@ -285,7 +308,12 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         All other options are the queue's, as in `Queue`.
         """
         declared = self._declared("handler", queue, codec, options, HandlerOptions)
-        own: dict[str, Any] = {"kind": kind, "grace": grace, "persistent": persistent}
+        own: dict[str, Any] = {
+            "kind": kind,
+            "grace": grace,
+            "persistent": persistent,
+            "isolation": wanted(isolate),
+        }
 
         def register(function: F) -> F:
             self._register(*declared, function, concurrency, retry, deadline, **own)
@@ -305,6 +333,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         retry: Retry | None = None,
         deadline: Seconds | None = None,
         codec: Codec[Any] | None = None,
+        isolate: bool | Isolation = False,
         **options: Unpack[BatchOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at
@@ -325,6 +354,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             "max_size": max_size,
             "max_wait": checks.seconds("max_wait", max_wait),
             "same": same,
+            "isolation": wanted(isolate),
         }
 
         def register(function: F) -> F:
@@ -359,26 +389,51 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         return queue.name, evolve(queue.ops.settings, ordered=ordered), queue.ops.codec
 
     def tasks(
-        self, tasks: BaseTasks, *, concurrency: int | None = None, grace: Seconds | None = None
+        self,
+        tasks: BaseTasks,
+        *,
+        concurrency: int | None = None,
+        grace: Seconds | None = None,
+        isolate: bool | Isolation = False,
     ) -> None:
         """Register all tasks of *tasks*, including tasks that it declares before this worker runs.
 
         They share the queue, and *concurrency* slots, by their kind, which is their name, as in
         `handler`. A job of a name that is no task here is put back for *grace* seconds (300), then
-        dead-lettered.
+        dead-lettered. *isolate* is as in `handler`.
         """
         if not isinstance(tasks, BaseTasks):
             raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
         declared = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
+        isolation = wanted(isolate)
 
         def register(task: BaseTask[..., Any, Any]) -> None:
             own: dict[str, Any] = {"kind": task.name, "grace": grace, "encode": encoder(task)}
+            own["isolation"] = isolation
             self._register(
                 *declared, task_handler(task), concurrency, task.retry, task.deadline, **own
             )
 
         serve(tasks, register)
         self._tasks.append(tasks)
+
+    def _isolate(self, isolation: Isolation) -> None:
+        """Isolate the handlers that are not isolated yet, but for persistent ones and stages."""
+
+        def within(one: HandlerSettings) -> HandlerSettings:
+            return evolve(one, isolation=one.isolation or isolation)
+
+        for queue, handler in self.handlers.items():
+            if handler.persistent or handler.flow is not None:
+                continue
+            slots = handler.concurrency
+            if slots == self._slots:  # it was not given
+                slots = isolation.processes or processors()
+            kinds = {kind: within(one) for kind, one in handler.kinds.items()}
+            made = evolve(within(handler), kinds=kinds, concurrency=slots)
+            if kinds:
+                made = evolve(made, function=partial(routed, kinds), isolation=None)
+            self.handlers[queue] = made
 
     def relay(self, outbox: Relayed, engine: Any, *, poll: Seconds | None = None) -> None:
         """Move the committed rows of *outbox*, a `headrace.sql.Outbox`, to its queue, for as long
@@ -461,10 +516,13 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             raise ConfigurationError(
                 "grace: for jobs of unknown kinds; give it at a handler with a kind"
             )
+        slots = self._slots if concurrency is None else concurrency
+        if (isolation := special.get("isolation")) is not None:
+            slots = isolation.processes or concurrency or processors()
         made = HandlerSettings(
             queue,
             function,
-            concurrency=self._slots if concurrency is None else concurrency,
+            concurrency=slots,
             retry=Retry() if retry is None else retry,
             deadline=None if deadline is None else checks.seconds("deadline", deadline, zero=False),
             queue_settings=queue_settings,
@@ -559,11 +617,12 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             queues=list(self.handlers),
         )
 
-    def _lifecycle(self) -> Lifecycle:
+    def _lifecycle(self, stops: list[Hook]) -> Lifecycle:
+        """Make the consumers, and the children of isolated handlers. *stops* ends these."""
         consumers: list[Consumer] = []
         flows: list[Any] = []
         for h in (
-            evolve(handler.limited(), around=tuple(self._around))
+            evolve(isolated(handler.limited(), stops), around=tuple(self._around))
             for handler in self.handlers.values()
         ):
             queue_settings = evolve(

@@ -91,6 +91,9 @@ class MsgspecCodec(Generic[A]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({name(self.type) if self._checked else ''})"
 
+    def __reduce__(self) -> tuple[Any, ...]:  # to a child process: msgspec's objects don't pickle
+        return type(self), (self.type,)
+
     @cached_property
     def untyped(self) -> MsgspecCodec[Any]:
         """A codec of the same format for values of any type, such as results and follow-ups for
@@ -199,6 +202,9 @@ class PydanticCodec(Generic[A]):
         self._classes = classes(type)
         self._adapter: Any = pydantic.TypeAdapter(type)
         self._invalid: Any = pydantic_core.ValidationError
+
+    def __reduce__(self) -> tuple[Any, ...]:  # to a child process: pydantic's adapter is made again
+        return type(self), (self.type,)
 
     def __repr__(self) -> str:
         return f"PydanticCodec({name(self.type)})"

@@ -21,6 +21,7 @@ from headrace._model.checks import (
     several,
     show_options,
 )
+from headrace._model.isolation import Isolation
 from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
 from headrace._model.policy import full as checked_full
@@ -310,6 +311,7 @@ class HandlerSettings:
     persistent: bool = False
     grace: float = GRACE_S
     encode: Callable[[Any], Any] | None = None  # of results, before the codec
+    isolation: Isolation | None = None
     # middleware, the first outermost
     around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])
@@ -336,6 +338,8 @@ class HandlerSettings:
             raise ConfigurationError(
                 f"ordered: not for {what}: one job of a key at a time is for @worker.handler"
             )
+        if self.isolation is not None and self.persistent:
+            raise ConfigurationError("isolate: not for a persistent handler, which never ends")
         limits = {
             "deadline": self.deadline,
             "max_attempts": self.queue_settings.max_attempts,

@@ -55,6 +55,10 @@ EVENTS = {
     "signal_kept": logging.DEBUG,
     # A job is complete and did not ask for its recorded `step`: its code has changed
     "steps_unused": logging.WARNING,
+    # The child process of an isolated handler was killed, or died, in a job: why
+    "child_killed": logging.WARNING,
+    # The child process of an isolated handler was replaced, after so many jobs or so much memory
+    "child_recycled": logging.INFO,
     # Cancelled, deleted, or leased by another worker; the handler is told
     "lease_lost": logging.WARNING,
     # The event loop of an `AsyncWorker` has stood still for longer than a heartbeat: by which

@@ -120,12 +120,13 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
         self._reach(url)
 
     def _go(self, stops: list[Hook]) -> Engine:
+        asyncio.get_running_loop()  # raises its error before children are started
         for relay in self._relays:
             relay.begin(self._address)
             stops.append(
                 relay.end if is_async(relay.end) else partial(asyncio.to_thread, relay.end)
             )
-        self._running = Engine(self._lifecycle(), self._address, self.trace_parent, stops)
+        self._running = Engine(self._lifecycle(stops), self._address, self.trace_parent, stops)
         self._started(loops.named())
         return self._running
 

@@ -514,8 +514,8 @@ class Consumer:
 
     @staticmethod
     def _ends_within(handler: HandlerSettings) -> float:
-        if handler.deadline is None:
-            return FOREVER_S
+        if handler.deadline is None or handler.isolation is not None:
+            return FOREVER_S  # the child of an isolated handler is killed in time
         return handler.deadline + (CUT_OFF_S if iscoroutinefunction(handler.function) else 0.0)
 
     def expect(self, now: float, after: float) -> None:

@@ -61,7 +61,7 @@ class AsyncSteps:
 
     def __init__(self, run: Run, drive: Drive, home: object = None) -> None:
         self.run = run
-        self._drive = drive
+        self.drive = drive
         # the event loop of the handler, if another thread may be the first to take its steps
         self._home = home
         self._noted = float("-inf")  # when progress was last sent
@@ -105,13 +105,13 @@ class AsyncSteps:
         once: bool,
     ) -> Any:
         with self._taking("step", name) as span:
-            known, value = await self._drive(self.run.begin(name, function, once=once))
+            known, value = await self.drive(self.run.begin(name, function, once=once))
             if known:
                 return span.replayed(value)
             since = time.monotonic()
             try:
                 value = await settled(function(*args, **options))
-                return await self._drive(
+                return await self.drive(
                     self.run.end(name, function, value, time.monotonic() - since)
                 )
             except BaseException:
@@ -120,11 +120,11 @@ class AsyncSteps:
 
     async def _sleep(self, name: str, duration: Any, *, release_key: bool) -> Any:
         with self._taking("sleep", name):
-            return await self._drive(self.run.sleep(name, duration, release_key=release_key))
+            return await self.drive(self.run.sleep(name, duration, release_key=release_key))
 
     async def _wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
         with self._taking("wait", name):
-            return await self._drive(self.run.wait_for(name, timeout, release_key=release_key))
+            return await self.drive(self.run.wait_for(name, timeout, release_key=release_key))
 
     def _taking(self, kind: str, name: str) -> StepSpan:
         """Make the span of a step. Raises `ConfigurationError` in the task of another job's
@@ -155,4 +155,4 @@ class AsyncSteps:
         self._noted = time.monotonic()
         if self.run.progress is not None and self.run.ended is None:
             with suppress(Exception):  # it is only for the eye
-                await self._drive(self.run.note_progress())
+                await self.drive(self.run.note_progress())

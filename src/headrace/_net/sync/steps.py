@@ -62,7 +62,7 @@ class Steps:
 
     def __init__(self, run: Run, drive: Drive, home: object = None) -> None:
         self.run = run
-        self._drive = drive
+        self.drive = drive
         # the event loop of the handler, if another thread may be the first to take its steps
         self._home = home
         self._noted = float("-inf")  # when progress was last sent
@@ -106,24 +106,24 @@ class Steps:
         once: bool,
     ) -> Any:
         with self._taking("step", name) as span:
-            known, value = self._drive(self.run.begin(name, function, once=once))
+            known, value = self.drive(self.run.begin(name, function, once=once))
             if known:
                 return span.replayed(value)
             since = time.monotonic()
             try:
                 value = settled(function(*args, **options))
-                return self._drive(self.run.end(name, function, value, time.monotonic() - since))
+                return self.drive(self.run.end(name, function, value, time.monotonic() - since))
             except BaseException:
                 self.run.failed(name)
                 raise
 
     def _sleep(self, name: str, duration: Any, *, release_key: bool) -> Any:
         with self._taking("sleep", name):
-            return self._drive(self.run.sleep(name, duration, release_key=release_key))
+            return self.drive(self.run.sleep(name, duration, release_key=release_key))
 
     def _wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
         with self._taking("wait", name):
-            return self._drive(self.run.wait_for(name, timeout, release_key=release_key))
+            return self.drive(self.run.wait_for(name, timeout, release_key=release_key))
 
     def _taking(self, kind: str, name: str) -> StepSpan:
         """Make the span of a step. Raises `ConfigurationError` in the task of another job's
@@ -154,4 +154,4 @@ class Steps:
         self._noted = time.monotonic()
         if self.run.progress is not None and self.run.ended is None:
             with suppress(Exception):  # it is only for the eye
-                self._drive(self.run.note_progress())
+                self.drive(self.run.note_progress())

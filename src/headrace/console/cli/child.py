@@ -25,6 +25,7 @@ from attrs import asdict, evolve, frozen
 from headrace import AsyncWorker, Queue, Worker
 from headrace.console.cli.console import FAILED, drop_unwritten, module_of, say, say_in_json, set_up
 from headrace.errors import ConfigurationError, HeadraceError, requiring
+from headrace.isolation import Isolation
 from headrace.platform import InnerWorker, heals, reached, withhold_socket, worker_of
 
 REFUSED = os.EX_CONFIG  # this worker cannot be loaded
@@ -48,6 +49,9 @@ class Options:
     metrics_port: int | None = None
     log_level: str | None = None
     log_format: str | None = None
+    isolate: bool = False
+    recycle_jobs: int | None = None
+    recycle_mb: float | None = None
 
     def set_form(self) -> None:
         """Set the form of this program's own lines."""
@@ -231,6 +235,9 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
             worker = load(target)
             if worker.named and number:
                 worker.name += f"-{number}"
+            if options.isolate:
+                limits = Isolation(recycle_jobs=options.recycle_jobs, recycle_mb=options.recycle_mb)
+                InnerWorker(worker).isolate(limits)
             if options.max_outage:
                 worker.settings = evolve(worker.settings, max_outage=options.max_outage)
             url: str | None = InnerWorker(worker).address.target

@@ -392,6 +392,22 @@ def work(
             help="Serve /metrics there, each process one port on (extra metrics).",
         ),
     ] = None,
+    isolate: Annotated[
+        bool,
+        typer.Option(
+            "--isolate", help="Run each handler in child processes, which are killed at deadlines."
+        ),
+    ] = False,
+    recycle_jobs: Annotated[
+        int | None,
+        typer.Option(min=1, show_default=False, help="Replace a child process after so many jobs."),
+    ] = None,
+    recycle_mb: Annotated[
+        float | None,
+        typer.Option(
+            min=64, show_default=False, help="Replace a child process that has more MiB of memory."
+        ),
+    ] = None,
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
@@ -429,6 +445,10 @@ def work(
     their jobs and end. If the first process of a worker cannot start, the command says why and
     ends.
 
+    With --isolate each handler runs in child processes of its worker, as many as there are
+    processors, or its concurrency. Persistent handlers and stages of flows do not. A handler with
+    isolate= keeps its own settings.
+
     --reload is for development (extra reload). A module that does not load waits for the next
     change.
 
@@ -446,7 +466,18 @@ def work(
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
-        options = Options(max_outage, burst, metrics_port, log_level, log_format)
+        if not isolate and not (recycle_jobs is None and recycle_mb is None):
+            raise ConfigurationError("--recycle-jobs, --recycle-mb: for child processes: --isolate")
+        options = Options(
+            max_outage,
+            burst,
+            metrics_port,
+            log_level,
+            log_format,
+            isolate,
+            recycle_jobs,
+            recycle_mb,
+        )
         status = Supervisor(
             list(dict.fromkeys(targets)), processes, options, reload, health_port
         ).run()

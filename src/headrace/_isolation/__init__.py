@@ -1,0 +1,1 @@
+"""Isolated handlers. The parent leases and settles; child processes run the functions."""

@@ -1,0 +1,274 @@
+"""The program of a child process. It runs one function on the jobs that its parent sends.
+
+It has no connection to Redis. It ends when its parent does, and with the processes that its
+handlers have started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import itertools
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import context, propagate
+
+from headrace import _forks
+from headrace._codecs.recorded import Recorded
+from headrace._isolation.asked import Answer, AskedSteps
+from headrace._isolation.link import Broken, Head, Link, out_of_reach
+from headrace._isolation.program import MIB, Program, Served, served
+from headrace._isolation.values import packed, remade, told
+from headrace._model.codec import BytesCodec, as_bytes, untyped
+from headrace._model.job import Job, ShardedName
+from headrace.errors import Complete, Verdict
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+JOBS = 0  # the number of messages that answer nothing
+
+
+def run(connection: Connection, program: Program) -> None:
+    """Run the child until its parent has gone, or tells it to stop."""
+    with suppress(OSError):
+        os.setsid()  # Ctrl-C in a terminal is for the parent, which decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _leave_fork_server()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
+    link = Link(out_of_reach(connection))
+    try:
+        functions = {kind: served(place.found()) for kind, place in program.places.items()}
+        if program.memory_mb is not None:
+            limit = int(program.memory_mb * MIB)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    except BaseException as error:
+        link.send({"is": "refused", "error": told(error)})
+        return
+    child = Child(link, program, functions)
+    _forward_logs(child, program.log_level)
+    child.run()
+
+
+def _leave_fork_server() -> None:
+    """Close our copy of the file that keeps the fork server alive. It then ends with our parent,
+    and the kernel kills us, also in a loop that never returns to Python.
+    """
+    server: Any = getattr(forkserver, "_forkserver", None)
+    number = getattr(server, "_forkserver_alive_fd", None)
+    if number is not None:
+        os.close(number)
+        server._forkserver_alive_fd = None  # noqa: SLF001 - there is no public way
+
+
+class Mailbox:
+    """The messages of the parent, for the threads that wait for them.
+
+    One of these threads receives for all. So no other thread stands between link and handler.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._moved = _forks.condition()
+        self._received: dict[int, Answer] = {}
+        self._wanted: set[int] = set()
+        self._receiving = False
+
+    def expect(self, number: int) -> None:
+        with self._moved:
+            self._wanted.add(number)
+
+    def take(self, number: int) -> Answer:
+        """Wait for the message of this number. Raises `Broken`."""
+        with self._moved:
+            while number not in self._received:
+                if self._receiving:
+                    self._moved.wait()
+                    continue
+                self._receiving = True
+                self._moved.release()
+                try:
+                    message = self._link.receive()
+                finally:
+                    self._moved.acquire()
+                    self._receiving = False
+                    self._moved.notify_all()
+                at = message[0].get("number", JOBS)
+                if at in self._wanted or at == JOBS:  # else the answer to a call that was given up
+                    self._received[at] = message
+            self._wanted.discard(number)
+            return self._received.pop(number)
+
+
+class Child:
+    """The loop over jobs, and what their handlers ask the parent for."""
+
+    def __init__(
+        self, link: Link, program: Program, functions: Mapping[str | None, Served]
+    ) -> None:
+        self._link = link
+        self._program = program
+        self._functions = functions
+        self._values = Recorded(program.codec)
+        self._mail = Mailbox(link)
+        self._numbers = itertools.count(1)
+        self._loop: asyncio.Runner | None = None
+
+    # -- for handlers ------------------------------------------------------------------------------
+
+    def ask(self, head: Head, parts: Sequence[bytes] = ()) -> Answer:
+        """Ask the parent, and wait for its answer. Raises its error."""
+        number = next(self._numbers)
+        self._mail.expect(number)
+        self._link.send({**head, "number": number}, parts)
+        answer = self._mail.take(number)
+        if (error := answer[0].get("error")) is not None:
+            raise remade(error)
+        return answer
+
+    def tell(self, head: Head) -> None:
+        self._link.send(head)
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        threading.Thread(target=self._watch, name="headrace-link", daemon=True).start()
+        self._link.send({"is": "ready"})
+        with suppress(Broken):
+            while (message := self._mail.take(JOBS))[0]["is"] == "job":
+                self._serve(*message)
+        if self._loop is not None:
+            self._loop.close()
+
+    def _watch(self) -> None:
+        """End with our parent, and end what our handlers have started."""
+        self._link.closed()
+        with suppress(OSError):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(0)
+
+    def _serve(self, head: Head, parts: list[bytes]) -> None:
+        answer: Head = {"is": "done"}
+        data: list[bytes] = []
+        token = None
+        try:
+            function, encode = self._functions[head["kind"]]
+            awaits = inspect.iscoroutinefunction(function)
+            jobs = [
+                self._job(one, part, awaits=awaits)
+                for one, part in zip(head["jobs"], parts, strict=True)
+            ]
+            if head["trace"]:
+                token = context.attach(propagate.extract(head["trace"]))
+            result = function(jobs if self._program.batch else jobs[0])
+            if inspect.isawaitable(result):
+                result = self._awaited(result)
+            self._ended(answer, data, result, encode)
+        except BaseException as error:
+            if isinstance(error, Complete):
+                self._ended(answer, data, error.result, None)
+            else:
+                answer["error"] = told(error)
+                answer["memory"] = isinstance(error, MemoryError)
+        if token is not None:
+            context.detach(token)
+        if self._program.measures:
+            answer["rss"] = resident()
+        del parts, head  # payloads may be large
+        self._link.send(answer, data)
+
+    def _ended(
+        self, answer: Head, data: list[bytes], result: Any, encode: Callable[[Any], Any] | None
+    ) -> None:
+        """Put the result of a handler into the answer. Raises a verdict that it has returned."""
+        if isinstance(result, Complete):
+            result = result.result
+        if self._program.batch:
+            answer["result"] = packed(result)
+            return
+        if isinstance(result, Verdict) or (
+            isinstance(result, type) and issubclass(result, Verdict)
+        ):
+            raise result
+        if result is None:
+            return
+        try:
+            own: Any = result if encode is None else encode(result)
+            codec = BytesCodec() if encode is not None else untyped(self._program.codec)
+            data.append(as_bytes(codec.encode(own)))
+        except Exception as wrong:  # the handler has succeeded all the same
+            answer["unencoded"] = told(wrong)
+
+    def _awaited(self, awaitable: Any) -> Any:
+        if self._loop is None:
+            self._loop = asyncio.Runner()
+
+        async def waits() -> Any:
+            return await awaitable
+
+        return self._loop.run(waits())
+
+    def _job(self, head: Head, part: bytes, *, awaits: bool) -> Job[Any]:
+        queue_name = head["queue"]
+        if head["shard"] is not None:
+            queue_name = ShardedName.at(queue_name, head["shard"])
+        payload = self._program.codec.decode(part)
+        job: Job[Any] = Job(
+            head["id"], payload, queue_name, head["headers"], head["attempt"], head["enqueued_at"]
+        )
+        if not self._program.batch:
+            object.__setattr__(job, "_steps", AskedSteps(self, self._values, awaits=awaits))
+        return job
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process has."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGE
+    except OSError:  # no Linux
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
+class _Forwarding(logging.Handler):
+    def __init__(self, child: Child) -> None:
+        super().__init__()
+        self._child = child
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+        with suppress(Broken):
+            self._child.tell(
+                {
+                    "is": "log",
+                    "name": record.name,
+                    "level": record.levelno,
+                    "text": text,
+                    "path": record.pathname,
+                    "line": record.lineno,
+                    "created": record.created,
+                }
+            )
+
+
+def _forward_logs(child: Child, level: int) -> None:
+    """Send log records to the parent, unless the handler's module has set up logging itself."""
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(_Forwarding(child))
+        root.setLevel(level)

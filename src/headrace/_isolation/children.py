@@ -1,0 +1,266 @@
+"""The children of an isolated handler. They are started ahead, replaced, recycled and killed."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import queue
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from attrs import define, field
+
+from headrace import _forks
+from headrace._isolation.link import Broken, Head, Link
+from headrace._isolation.program import CHILD, MIB, Program, main
+from headrace._isolation.values import remade
+from headrace._model.isolation import Isolation
+from headrace._telemetry.log import log_event
+from headrace.errors import ConfigurationError, Killed, describe_error
+
+AGAIN_S = 1.0  # seconds until a child is started again, after one could not start
+START_WITHIN_S = 60.0  # seconds that a child has to import its handler's module
+LOOK_S = 0.05  # seconds between two looks whether a child lives
+EARLY = 0.8  # of the jobs of a child, after which the next one is started
+
+
+def method(isolation: Isolation) -> str:
+    """Return the start method. A fork of a process with threads is none."""
+    if isolation.start is not None:
+        return isolation.start
+    there = "forkserver" in multiprocessing.get_all_start_methods()
+    return "forkserver" if there else "spawn"
+
+
+@define(eq=False)
+class Process:
+    """A child process, as its parent knows it."""
+
+    process: Any
+    link: Link
+    most: float  # jobs until it is replaced
+    jobs: int = 0
+    began: float = field(factory=time.monotonic)
+    rss: int = 0  # bytes of memory after its last job, if it is measured
+    retired: bool = False  # it takes no job any more
+
+    @property
+    def pid(self) -> int:
+        return int(self.process.pid)
+
+    def gone(self) -> bool:
+        return self.process.exitcode is not None
+
+    def fate(self) -> str:
+        """Describe how the process has ended. It waits for that a moment."""
+        self.process.join(1.0)
+        code = self.process.exitcode
+        if code is None:
+            return "its connection was closed"
+        return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+    def kill(self, grace: float) -> None:
+        """End the process, and the processes that it has started."""
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, START_WITHIN_S)):
+            self._signal(number)
+            self.process.join(patience)
+            if self.gone():
+                break
+        self.bury()
+
+    def bury(self) -> None:
+        """Release all of a process that has ended."""
+        self.retired = True
+        self._signal(signal.SIGKILL)
+        self.link.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its descendants. It leads a group of its own."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+            return
+        if not self.gone():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+class Children:
+    """The pool of children of one queue's isolated handlers."""
+
+    def __init__(
+        self, queue_name: str, program: Program, isolation: Isolation, number: int
+    ) -> None:
+        self.queue = queue_name
+        self.isolation = isolation
+        self.number = number
+        self._program = program
+        self._context: Any = multiprocessing.get_context(method(isolation))
+        self._idle: queue.SimpleQueue[Process | BaseException] = queue.SimpleQueue()
+        self._lock = _forks.lock()
+        self._alive: set[Process] = set()
+        self._starting = 0
+        self._closed = False
+
+    def begin(self) -> None:
+        """Start all children, and wait for the first. Raises the error by which it could not."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise ConfigurationError(
+                "a child process of an isolated handler imports this program, which starts its "
+                "worker at once: do that under `if __name__ == '__main__':`"
+            )
+        if method(self.isolation) == "forkserver":
+            self._context.set_forkserver_preload([CHILD])
+        atexit.register(self.end)
+        spare = 0 if self.isolation.recycle_jobs is None else 1  # while one is replaced
+        for _ in range(self.number + spare):
+            self._start()
+        first = self._idle.get()
+        if isinstance(first, BaseException):
+            self.end()
+            raise ConfigurationError(
+                f"queue {self.queue!r}: a child process could not load its handler: "
+                f"{describe_error(first)}"
+            ) from first
+        self._idle.put(first)
+
+    def take(self) -> Process:
+        """Wait for a free child. Raises the error by which it could not start."""
+        while True:
+            one = self._idle.get()
+            if isinstance(one, BaseException):
+                if self._closed:
+                    self._idle.put(one)  # for the next
+                raise one
+            if not one.gone():
+                return one
+            self._replace(one)
+
+    def give(self, one: Process) -> None:
+        """Take back a child after a job. One that has had its jobs, or memory, is replaced."""
+        one.jobs += 1
+        limit = self.isolation.recycle_mb
+        large = limit is not None and one.rss > limit * MIB
+        if not large and one.jobs < one.most * EARLY:
+            self._idle.put(one)
+            return
+        if not one.retired:
+            one.retired = True
+            self._start()
+        if one.jobs < one.most and not large:
+            self._idle.put(one)
+            return
+        why = f"{one.rss / MIB:,.0f} MiB" if large else f"{one.jobs:,} jobs"
+        log_event("child_recycled", "process %d of %s, after %s", one.pid, self.queue, why)
+        self._background(self._let_go, one)
+
+    def kill(self, one: Process, reason: str) -> Killed:
+        """End a child that runs too long, and start another. Return the error of its job."""
+        self._start()
+        one.kill(float(self.isolation.grace_s))  # type: ignore[arg-type]
+        return self._lost(one, reason)
+
+    def died(self, one: Process, reason: str | None = None) -> Killed:
+        """Replace a child that has ended by itself. Return the error of its job."""
+        reason = reason or one.fate()
+        self._start()
+        one.kill(0.0)
+        return self._lost(one, reason)
+
+    def end(self) -> None:
+        """End all children. Jobs that still run in them are lost by it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            some = list(self._alive)
+        atexit.unregister(self.end)
+        self._idle.put(Killed("the worker has stopped"))
+        threads = [
+            threading.Thread(target=self._let_go, args=(one,), name="headrace-child", daemon=True)
+            for one in some
+        ]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _lost(self, one: Process, reason: str) -> Killed:
+        with self._lock:
+            self._alive.discard(one)
+        log_event("child_killed", "process %d of %s: %s", one.pid, self.queue, reason)
+        return Killed(reason)
+
+    def _replace(self, one: Process) -> None:
+        self.died(one)
+
+    def _let_go(self, one: Process) -> None:
+        """Tell an idle child to end, and see to it."""
+        with suppress(Broken):
+            one.link.send({"is": "stop"})
+        one.process.join(float(self.isolation.grace_s))  # type: ignore[arg-type]
+        one.kill(0.0)
+        with self._lock:
+            self._alive.discard(one)
+
+    def _start(self) -> None:
+        self._background(self._run_up)
+
+    def _background(self, call: Callable[..., None], *args: Any) -> None:
+        threading.Thread(target=call, args=args, name="headrace-child", daemon=True).start()
+
+    def _run_up(self, pause: float = 0.0) -> None:
+        time.sleep(pause)
+        try:
+            one = self._born()
+        except BaseException as error:
+            if not self._closed:
+                self._idle.put(error)
+                self._background(self._run_up, AGAIN_S)
+            return
+        with self._lock:
+            late = self._closed
+            self._alive.add(one)
+        if late:
+            self._let_go(one)
+        else:
+            self._idle.put(one)
+
+    def _born(self) -> Process:
+        """Start a child, and wait until it has loaded its handler. Raises its error."""
+        ours, theirs = multiprocessing.Pipe()
+        process = self._context.Process(
+            target=main,
+            args=(theirs, self._program),
+            name=f"headrace-{self.queue}",
+            daemon=False,
+        )
+        process.start()
+        theirs.close()
+        most = self.isolation.recycle_jobs
+        jobs = float("inf") if most is None else max(1.0, most * random.uniform(0.9, 1.1))
+        one = Process(process, Link(ours), jobs)
+        end = time.monotonic() + START_WITHIN_S
+        while not one.link.arrived(LOOK_S):
+            if one.gone() or time.monotonic() > end:
+                fate = one.fate() if one.gone() else f"not ready in {START_WITHIN_S:g} s"
+                one.kill(0.0)
+                raise Killed(f"a child process did not start: {fate}")
+        head: Head
+        try:
+            head, _ = one.link.receive()
+        except Broken:
+            fate = one.fate()
+            one.kill(0.0)
+            raise Killed(f"a child process did not start: {fate}") from None
+        if head["is"] == "refused":
+            one.kill(float(self.isolation.grace_s))  # type: ignore[arg-type]
+            raise remade(head["error"])
+        return one

@@ -1,0 +1,65 @@
+"""The description of a child's program, which the parent sends as it starts the child."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from functools import reduce
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any, cast
+
+from attrs import frozen
+
+from headrace.errors import ConfigurationError
+
+MIB = 1 << 20
+CHILD = "headrace._isolation.child"  # imported by children only: a parent of threads needs no event loop
+
+
+@frozen
+class Place:
+    """The place of a function, which is its module, and its path within."""
+
+    module: str
+    path: str
+
+    def found(self) -> Any:
+        """Import the module, and return the object. Raises the import's error, or
+        `ConfigurationError`.
+        """
+        module = sys.modules.get(self.module) or import_module(self.module)
+        try:
+            return reduce(getattr, self.path.split("."), cast("Any", module))
+        except AttributeError:
+            raise ConfigurationError(
+                f"an isolated handler is found by its name, and {self.module} has no {self.path}: "
+                "define it at the top of its module"
+            ) from None
+
+
+@frozen
+class Program:
+    """All that a child must know before its first job. It is sent once, as the child starts."""
+
+    places: Mapping[str | None, Place]  # of the handlers, by kind
+    codec: Any  # the innermost codec of the queue
+    batch: bool = False
+    memory_mb: float | None = None
+    measures: bool = False  # whether each answer tells the child's memory
+    log_level: int = logging.WARNING
+
+
+Served = tuple[Callable[[Any], Any], Callable[[Any], Any] | None]
+
+
+def served(found: Any) -> Served:
+    """Return the handler that an object is or has, and the function that encodes its results."""
+    task = getattr(found, "_served", None)
+    return (found, None) if task is None else cast("Served", task())
+
+
+def main(connection: Connection, program: Program) -> None:
+    """Run a child, until its parent tells it to end."""
+    import_module(CHILD).run(connection, program)

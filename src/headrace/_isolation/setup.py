@@ -1,0 +1,100 @@
+"""An isolated handler's settings become those of a plain function that waits for a child."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from attrs import evolve
+
+from headrace._isolation.carried import innermost
+from headrace._isolation.children import Children
+from headrace._isolation.handler import Isolated
+from headrace._isolation.program import Place, Program, served
+from headrace._model.isolation import Isolation
+from headrace._model.settings import HandlerSettings
+from headrace.errors import ConfigurationError
+
+Stops = list[Callable[[], Any]]
+
+
+def place_of(function: Any) -> Place:
+    """Return where a child finds a handler. Raises `ConfigurationError` if it can't be found."""
+    bare = inspect.unwrap(function)
+    module = getattr(bare, "__module__", None)
+    path = getattr(bare, "__qualname__", None)
+    if module is None or path is None or isinstance(function, partial) or inspect.ismethod(bare):
+        raise ConfigurationError(
+            f"isolate: a child process finds a handler by its name, and {function!r:.100} has "
+            "none: give a function that stands at the top of its module"
+        )
+    place = Place(module, path)
+    try:
+        found = place.found()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"isolate: {error}") from None
+    there, _ = served(found)
+    if inspect.unwrap(there) is not bare:
+        raise ConfigurationError(
+            f"isolate: {module}.{path} is not this handler, so a child process would run "
+            "another function: give the handler a name of its own"
+        )
+    return place
+
+
+def isolated(handler: HandlerSettings, stops: Stops) -> HandlerSettings:
+    """Start the children of a queue's isolated handlers, and return settings that use them. The
+    function that ends the children is added to *stops*. Without isolation nothing changes.
+    """
+    each = dict(handler.kinds) or {None: handler}
+    some = {kind: one for kind, one in each.items() if one.isolation is not None}
+    if not some:
+        return handler
+    isolation = _agreed(handler.queue, [one.isolation for one in some.values()])
+    program = Program(
+        {kind: place_of(one.function) for kind, one in some.items()},
+        innermost(handler.codec),
+        handler.batch,
+        isolation.memory_mb,
+        isolation.recycle_mb is not None,
+        logging.getLogger().getEffectiveLevel(),
+    )
+    children = Children(handler.queue, program, isolation, handler.concurrency)
+    stops.append(children.end)
+    children.begin()
+
+    def within(kind: str | None, one: HandlerSettings) -> HandlerSettings:
+        function = Isolated(
+            children,
+            one.function,
+            kind,
+            handler.codec,
+            one.encode is not None,
+            handler.batch,
+            one.deadline,
+        )
+        return evolve(one, function=function, encode=None)
+
+    made = {**each, **{kind: within(kind, one) for kind, one in some.items()}}
+    if not handler.kinds:
+        return made[None]
+    route: Any = handler.function
+    return evolve(handler, kinds=made, function=partial(route.func, made))
+
+
+def _agreed(queue: str, some: list[Isolation | None]) -> Isolation:
+    first = some[0]
+    assert first is not None  # noqa: S101
+    for other in some[1:]:
+        if other != first:
+            raise ConfigurationError(
+                f"queue {queue!r}: {first!r} and {other!r}: the handlers of a queue share their "
+                "children: give the same isolate= to each"
+            )
+    return first
+
+
+__all__ = ["isolated", "place_of"]

@@ -1,0 +1,221 @@
+"""The functions that run in child processes, which import this module."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import trace
+
+from headrace import BatchError, Complete, DeadLetter, Job, Release, RetryLater, Tasks
+
+NEVER = "redis://localhost:1"  # children have no connection, so any URL will do
+tasks = Tasks("tasks", url=NEVER)
+log = logging.getLogger("tests.app")
+
+
+class OddError(Exception):
+    """An exception that can't be made from its arguments."""
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
+
+
+def pid(job: Job[Any]) -> bytes:
+    return b"%d" % os.getpid()
+
+
+async def pid_async(job: Job[Any]) -> bytes:
+    await asyncio.sleep(0)
+    return b"%d" % os.getpid()
+
+
+def echo(job: Job[Any]) -> Any:
+    return {
+        "payload": job.payload,
+        "id": job.id,
+        "kind": job.headers.get("kind"),
+        "at": job.attempt,
+    }
+
+
+def nothing(number: int) -> None: ...
+
+
+class Bound:
+    def double(self, job: Job[Any]) -> None: ...
+
+
+BOUND = Bound()
+
+
+def noted(number: int, path: str) -> int:
+    with Path(path).open("a", encoding="ascii") as file:
+        file.write(f"{number}\n")
+    return number
+
+
+# -- how a handler may misbehave -------------------------------------------------------------------
+
+
+def loops_in_c() -> None:
+    re.match(r"(a+)+$", "a" * 40 + "b")
+
+
+def eats() -> None:
+    b"x" * (2 << 30)
+
+
+def aborts() -> None:
+    os.abort()
+
+
+def exits() -> None:
+    os._exit(0)
+
+
+def freezes() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def crashes() -> None:
+    ctypes.string_at(0)
+
+
+def closes() -> None:
+    os.closerange(0, 10)
+
+
+def leaves_a_child() -> None:
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+    os._exit(3)
+
+
+def prints() -> None:
+    os.write(1, b"x" * 1_000_000)
+
+
+def ignores() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
+class _Raises:
+    def __del__(self) -> None:
+        raise ValueError("in __del__")
+
+
+def raises_as_it_goes() -> None:
+    _Raises()
+
+
+def misbehave(job: Job[Any]) -> bytes:
+    globals()[job.payload.decode()]()
+    return b"done"
+
+
+# -- how a handler may end -------------------------------------------------------------------------
+
+
+def ends(job: Job[Any]) -> Any:
+    match job.payload.decode():
+        case "value":
+            raise ValueError("bad", 3)
+        case "odd":
+            raise OddError(code=7)
+        case "local":
+            raise type("Local", (KeyError,), {})("of a class that no module has")
+        case "group":
+            raise ExceptionGroup("both", [ValueError("a"), OSError(2, "b")])
+        case "exit":
+            sys.exit(3)
+        case "later":
+            raise RetryLater(300, "not yet", spend=0)
+        case "dead":
+            return DeadLetter("no use")
+        case "release":
+            raise Release
+        case "complete":
+            raise Complete(b"by a verdict")
+        case "object":
+            return object()
+    return None
+
+
+def batch(jobs: list[Job[Any]]) -> None:
+    bad = {job.id: ValueError(f"no {job.payload!r}") for job in jobs if job.payload == b"bad"}
+    if bad:
+        raise BatchError(bad)
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def steps(job: Job[Any]) -> bytes:
+    path = job.payload.decode()
+    first = job.step("first", noted, 1, path)
+    job.progress(0.5, "half")
+    job.sleep("nap", 0.2)
+    answer = job.wait_for("go")
+    second = job.step("second", noted, 2, path, once=True)
+    return f"{first}{second}{answer}".encode()
+
+
+async def steps_async(job: Job[Any]) -> bytes:
+    path = job.payload.decode()
+
+    async def slow() -> int:
+        await asyncio.sleep(0.1)
+        return noted(1, path)
+
+    first, answer = await asyncio.gather(job.step("first", slow), job.wait_for("go"))
+    second = await job.step("second", noted, 2, path, once=True)
+    return f"{first}{second}{answer}".encode()
+
+
+def logs(job: Job[Any]) -> bytes:
+    log.warning("in a child: %s", job.id)
+    return format(trace.get_current_span().get_span_context().trace_id, "032x").encode()
+
+
+def waits(job: Job[Any]) -> bytes:
+    Path(job.payload.decode()).write_text(str(os.getpid()), "ascii")
+    time.sleep(600)
+    return b""
+
+
+def loops_for_ever(job: Job[Any]) -> None:
+    Path(job.payload.decode()).write_text(str(os.getpid()), "ascii")
+    loops_in_c()
+
+
+def grows(job: Job[Any]) -> bytes:
+    KEPT.append(b"x" * (80 << 20))
+    return b"%d" % os.getpid()
+
+
+KEPT: list[bytes] = []
+
+
+@tasks.task()
+def add(first: int, second: int) -> int:
+    return first + second
+
+
+@tasks.task()
+def shout(text: str) -> str:
+    return f"{tasks.job.attempt} {text.upper()}"
