@@ -42,7 +42,6 @@ class Form:
         return self.fields.get(name, "")
 
     def required(self, name: str) -> str:
-        """Return a field that must not be empty."""
         if not self(name):
             raise Refused(f"{name} is missing.")
         return self(name)
@@ -271,7 +270,6 @@ class Call:
     unchanged: str
 
     async def __call__(self, request: ActionRequest) -> Outcome:
-        """Take the action."""
         owner = request.queue if self.verb == "cancel" else request.queue.admin
         arguments = [request.form.required(self.field)] if self.field else []
         done: bool | int = await getattr(owner, self.verb)(*arguments)

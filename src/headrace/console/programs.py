@@ -18,7 +18,6 @@ class Program:
 
     @property
     def facts(self) -> WorkerFacts | None:
-        """Its newest facts."""
         known = [one.facts for one in self.members if one.facts is not None]
         return max(known, key=lambda facts: facts.at, default=None)
 
@@ -38,7 +37,6 @@ class Program:
 
     @property
     def running(self) -> int:
-        """The number of jobs that it has leased."""
         return sum(one.leased for one in self.members)
 
     @property
@@ -55,7 +53,6 @@ class Program:
 
     @property
     def alive(self) -> bool:
-        """Whether a registration is alive."""
         return any(one.alive for one in self.members)
 
     @property
@@ -80,5 +77,4 @@ def programs(workers: Iterable[WorkerState]) -> list[Program]:
 
 
 def versions_of(found: Iterable[Program]) -> list[str]:
-    """List the versions of headrace that live programs run."""
     return sorted({one.facts.version for one in found if one.alive and one.facts is not None})

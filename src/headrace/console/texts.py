@@ -52,7 +52,6 @@ def signal_data(text: str) -> Any:
 
 
 def in_words(structure: str) -> str:
-    """Write the terms of a queue as messages show them."""
     return f"`{structure}`" if structure else "none"
 
 
@@ -83,7 +82,6 @@ def _rate_limit(limit: int, per: float, key: str | None, burst: int | None, per_
 
 
 def percent(part: float) -> str:
-    """Write a part of a whole. A small one is not written as 0."""
     return f"{part:.1%}" if 0 < part < 0.1 else f"{part:.0%}"
 
 
@@ -137,7 +135,6 @@ def clock(moment: float | None) -> str:
 
 
 def rate(number: float | None) -> str:
-    """Write jobs a second."""
     if number is None:
         return "–"
     return f"{number:.1f}" if 0 < number < 10 else f"{number:,.0f}"
@@ -173,7 +170,6 @@ def middle(text: str, most: int = 28) -> str:
 
 
 def chart(values: Sequence[float], width: int) -> str:
-    """Draw the latest *values* as bars, the newest at the right. A blank stands for none."""
     latest = list(values)[-width:]
     top = max(latest, default=0.0)
     bars = (
@@ -184,12 +180,10 @@ def chart(values: Sequence[float], width: int) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Write a number of things."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def jobs(number: int) -> str:
-    """Write a number of jobs."""
     return counted(number, "job")
 
 
@@ -200,7 +194,6 @@ def without_place(text: str) -> str:
 
 
 def complaint(error: Exception) -> str:
-    """Write the meaning of an error for a user."""
     match error:
         case Refused():
             return str(error)

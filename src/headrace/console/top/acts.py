@@ -49,7 +49,6 @@ C  E    cancel the job, end its lease: it goes to the front"""
 
 
 def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
-    """Return the request of an action for a whole queue, or `None` if there is nothing to do."""
     if queue is None:
         return None
     name = queue.name
@@ -92,7 +91,6 @@ def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | 
 
 
 def worker_action(action: str, worker: WorkerState) -> PendingAction:
-    """Return the request of an action for a worker in its queue."""
     name = one_line(worker.name)
     question = ""
     match action:
@@ -117,5 +115,4 @@ class QueueTable(Pane):
         self._views: dict[str, QueueView] = {}
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of an action for the queue under the cursor."""
         return queue_action(action, self._views.get(key[0]) if key else None)

@@ -82,7 +82,6 @@ class Top(App[None]):
         self.reads = 0
 
     def on_mount(self) -> None:
-        """Begin with the queues."""
         self.push_screen(QueuesPane())
         self.run_worker(self._follow(), group="follow")
 
@@ -92,7 +91,6 @@ class Top(App[None]):
         return cast("Pane", self.screen)
 
     def again(self) -> None:
-        """Read the pane in front now."""
         self._again.set()
 
     async def _follow(self) -> None:
@@ -118,7 +116,6 @@ class Top(App[None]):
         self.reads += 1
 
     def act(self, pending: PendingAction, pane: Pane) -> None:
-        """Take an action, and show its result in *pane*."""
         self.run_worker(self._act(pending, pane), group="actions")
 
     async def _act(self, pending: PendingAction, pane: Pane) -> None:
@@ -144,7 +141,6 @@ class Top(App[None]):
             self.pop_screen()
 
     def action_go(self, where: str) -> None:
-        """Go to one of the four lists."""
         lists: dict[str, Callable[[], Pane]] = {
             "queues": QueuesPane,
             "workers": WorkersPane,
@@ -156,17 +152,14 @@ class Top(App[None]):
         self.switch_screen(lists[where]())  # pyright: ignore[reportUnknownMemberType]
 
     def action_groups(self) -> None:
-        """Show the dead letters of all queues by reason."""
         self.push_screen(AllGroupsPane())
 
     def action_hold(self) -> None:
-        """Stop reading, or go on."""
         self._on_hold = not self._on_hold
         self.pane.report("Held: space goes on." if self._on_hold else "")
         self.again()
 
     def action_find(self) -> None:
-        """Ask for the id of a job, and open it."""
         pane = self.pane
 
         def find(id: str | None) -> None:
@@ -188,13 +181,10 @@ class Top(App[None]):
             pane.report(f"There is none in {counted(len(names), 'queue')}.", bad=True)
 
     def action_help(self) -> None:
-        """Show the keys."""
         self.push_screen(Question(f"{KEYS}{self.pane.KEYS}", note="Any key leaves this."))
 
 
 def run(address: str, namespace: str, where: str, *, every: float, read_only: bool) -> None:
-    """Show the server at *address* until the user ends it."""
-
     async def show() -> None:
         async with AsyncInspector(url=address, namespace=namespace, fresh=every / 2) as inspector:
             top = Top(

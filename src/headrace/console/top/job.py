@@ -53,12 +53,10 @@ JOB_COLUMNS = {state: [CELLS[name][0] for name in names] for state, names in SHO
 
 
 def since(moment: float | None, now: float) -> str:
-    """Write how long ago a moment was."""
     return "" if moment is None else span(max(0.0, now - moment))
 
 
 def job_row(job: JobView, now: float, state: str) -> Row:
-    """Make the row of a job in the table of *state*, or of a worker."""
     return Row((job.id, job.state), tuple(CELLS[name][1](job, now) for name in SHOWN[state]))
 
 
@@ -78,12 +76,10 @@ R  X    redrive the dead letter, remove it for good"""
         self._job: JobView | None = None
 
     def body(self) -> ComposeResult:
-        """Lay out a head that scrolls."""
         with VerticalScroll():
             yield Static("", id="head")
 
     async def read(self) -> None:
-        """Read the job."""
         self._job = job = await self.top.inspector.job(self.queue, self.job_id)
         page = await self.top.inspector.queue(self.queue)
         next_up = page.queue.counts.waiting + page.queue.counts.parked
@@ -95,7 +91,6 @@ R  X    redrive the dead letter, remove it for good"""
         )
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - there is no table
-        """Return the request of an action for the job."""
         return (
             None
             if self._job is None

@@ -32,7 +32,6 @@ class DeathsPane(QueueTable):
     heading = "dead letters"
 
     async def read(self) -> None:
-        """Read the overview."""
         view = await self.top.inspector.overview()
         self._views = {queue.name: queue for queue in view.queues if queue.counts.dead}
         number = sum(queue.counts.dead for queue in view.queues)
@@ -51,7 +50,6 @@ class DeathsPane(QueueTable):
         )
 
     def chosen(self, key: Key) -> None:
-        """Open the queue's dead letters by reason."""
         self.top.push_screen(GroupsPane(key[0]))
 
 
@@ -72,7 +70,6 @@ class GroupTable(Pane):
         self._groups: dict[str, DeadGroup] = {}
 
     def show(self, page: DeadPage, now: float) -> None:
-        """Show the groups of a page, at the server's time."""
         self._groups = {group.key: group for group in page.groups}
         more = "" if page.seen == page.all else f", the newest {page.seen:,} of which are grouped"
         rows = [self._row(group, now) for group in page.groups]
@@ -86,7 +83,6 @@ class GroupTable(Pane):
         return Row((group.key,), texts, values=(*numbers, group.last, *words))
 
     def chosen(self, key: Key) -> None:
-        """Open the newest dead letter."""
         self.top.push_screen(JobPane(*self._groups[key[0]].examples[0]))
 
 
@@ -97,7 +93,6 @@ class AllGroupsPane(GroupTable):
     heading = "all dead letters"
 
     async def read(self) -> None:
-        """Read the groups."""
         view = await self.top.inspector.overview()
         page = await self.top.inspector.deaths(
             [queue.name for queue in view.queues if queue.counts.dead]
@@ -118,12 +113,10 @@ R  X    redrive the dead letters of this reason, remove them for good"""
         self.heading = f"{queue} · dead letters"
 
     async def read(self) -> None:
-        """Read the groups."""
         page = await self.top.inspector.dead(self.queue)
         self.show(page, page.now)
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of an action for the dead letters of a reason."""
         group = self._groups.get(key[0]) if key else None
         if group is None:
             return None

@@ -104,14 +104,12 @@ class Question(ModalScreen[bool]):
         self._note = note
 
     def compose(self) -> ComposeResult:
-        """Show the text, and the note below it."""
         with Vertical(classes="asked"):
             yield Static(Text(self._text))
             if self._note:
                 yield Static(self._note, classes="note")
 
     def on_key(self, event: events.Key) -> None:
-        """Answer."""
         self.dismiss(event.key == "y")
 
 
@@ -126,13 +124,11 @@ class Prompt(ModalScreen[str]):
         self._value = value
 
     def compose(self) -> ComposeResult:
-        """Show the question, and an input below it."""
         with Vertical(classes="asked"):
             yield Static(Text(self._question))
             yield Input(self._value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Answer."""
         self.dismiss(event.value)
 
 
@@ -166,7 +162,6 @@ class Pane(Screen[None]):
 
     @property
     def top(self) -> Top:
-        """The application."""
         return cast("Top", self.app)  # pyright: ignore[reportUnknownMemberType] - App[Any] by their stubs
 
     @abstractmethod
@@ -184,7 +179,6 @@ class Pane(Screen[None]):
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns of the table now."""
         return self.COLUMNS
 
     def chosen(self, key: Key) -> None:
@@ -193,31 +187,26 @@ class Pane(Screen[None]):
     # -- showing -----------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """Lay out the pane, from top to bottom."""
         yield Static("", id="title")
         yield from self.body()
         yield Static("", id="said")
         yield Static("", id="keys")
 
     def body(self) -> ComposeResult:
-        """Lay out the head and the table."""
         yield Static("", id="head")
         table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=False, cell_padding=0)
         yield table
 
     def on_mount(self) -> None:
-        """Show the known values, and read the rest."""
         self.laid_out = True
         self.query_one("#keys", Static).update(Text(LINE, no_wrap=True))
         self._retitle()
         self.top.again()
 
     def on_screen_resume(self) -> None:
-        """Be read again, as this pane is in front."""
         self.top.again()
 
     def on_resize(self, _: events.Resize) -> None:
-        """Fit the table to the terminal."""
         self._draw()
 
     def fill(self, now: float, head: Sequence[str | Text], rows: Sequence[Row] = ()) -> None:
@@ -303,14 +292,12 @@ class Pane(Screen[None]):
         return rows[:ROWS_AT_MOST]
 
     def key(self) -> Key | None:
-        """Return the key of the row under the cursor."""
         if not self._drawn:
             return None
         row = self.query_one(DataTable).cursor_row
         return self._drawn[row].key if 0 <= row < len(self._drawn) else None
 
     def report(self, text: str, *, bad: bool = False) -> None:
-        """Write a result, or an error."""
         self.query_one("#said", Static).update(
             Text(text, style="bold red" if bad else "bold", no_wrap=True)
         )
@@ -318,20 +305,17 @@ class Pane(Screen[None]):
     # -- keys --------------------------------------------------------------------------------------
 
     def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
-        """Open the row under the cursor."""
         key = self.key()
         if key is not None:
             self.chosen(key)
 
     def action_back(self) -> None:
-        """Remove the filter, or go back."""
         if self.filter:
             self._set_filter("")
         else:
             self.top.back()
 
     def action_filter(self) -> None:
-        """Ask for a filter."""
         self.ask(self.FILTER, lambda text: self._set_filter(text or ""), self.filter)
 
     def _set_filter(self, text: str) -> None:
@@ -349,7 +333,6 @@ class Pane(Screen[None]):
         self._sort(None if at is None else (at, self.columns[at].right))
 
     def action_turn(self) -> None:
-        """Turn the order."""
         if self._sorted is not None:
             self._sort((self._sorted[0], not self._sorted[1]))
 
@@ -359,11 +342,9 @@ class Pane(Screen[None]):
         self._draw()
 
     def ask(self, question: str, then: Callable[[str | None], None], value: str = "") -> None:
-        """Ask for a line of text, and call *then* with the answer."""
         self.top.push_screen(Prompt(question, value), then)
 
     def action_act(self, action: str) -> None:
-        """Take an action, once the user has confirmed it."""
         if self.top.read_only:
             self.report("Nothing can be done: --read-only.", bad=True)
             return

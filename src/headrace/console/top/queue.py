@@ -68,7 +68,6 @@ def _choice_of(text: str, now: float) -> tuple[dict[str, Any], str]:
 
 
 def state_of(queue: QueueView) -> tuple[str, str]:
-    """Return the state of a queue in a word, and its style."""
     if not queue.balanced:
         lost = queue.counts.lost
         if not lost:
@@ -110,16 +109,13 @@ g  k    dead letters by reason; kinds of the jobs that ended
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns of the state that the rows are of."""
         return JOB_COLUMNS[self._shown]
 
     @property
     def sought(self) -> str:
-        """The text of the filter."""
         return self._text
 
     async def read(self) -> None:
-        """Read the queue, and a page of its jobs."""
         page = await self.top.inspector.queue(self.queue)
         asked = self.state, self._cursor, self.filter, self._order
         chosen, _ = _choice_of(self.filter, page.now)
@@ -206,17 +202,14 @@ g  k    dead letters by reason; kinds of the jobs that ended
         ]
 
     def chosen(self, key: Key) -> None:
-        """Open the job."""
         self.top.push_screen(JobPane(self.queue, key[0]))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of an action for the job, or the queue."""
         if action in ("cancel", "expire"):
             return job_action(action, self.queue, *key) if key else None
         return queue_action(action, self._view)
 
     def action_state(self) -> None:
-        """Show the jobs in the next state."""
         self.state = self._tabs[(self._tabs.index(self.state) + 1) % len(self._tabs)]
         self._cursor = ""
         self.top.again()
@@ -226,7 +219,6 @@ g  k    dead letters by reason; kinds of the jobs that ended
         self.report("The server keeps this order. Of completed and dead jobs, o turns it.")
 
     def action_turn(self) -> None:
-        """Show the newest first, or the oldest."""
         if self.state not in WORDS.dated:
             self.action_sort(0)
             return
@@ -245,16 +237,13 @@ g  k    dead letters by reason; kinds of the jobs that ended
         self.top.again()
 
     def action_page(self, which: str) -> None:
-        """Show another page."""
         self._cursor = self._next if which == "next" else ""
         self.top.again()
 
     def action_groups(self) -> None:
-        """Show the dead letters by reason."""
         self.top.push_screen(GroupsPane(self.queue))
 
     def action_kinds(self) -> None:
-        """Show which kinds of jobs ended."""
         self.top.push_screen(KindsPane(self.queue))
 
 
@@ -279,7 +268,6 @@ class KindsPane(Pane):
         self.heading = f"{queue} · kinds"
 
     async def read(self) -> None:
-        """Read the kinds."""
         page = await self.top.inspector.kinds(self.queue)
         if not page.kept:
             self.fill(page.now, ["The queue keeps no history: declare it with history=1000, say."])

@@ -51,7 +51,6 @@ class QueuesPane(QueueTable):
     heading = "queues"
 
     async def read(self) -> None:
-        """Read the overview."""
         view = await self.top.inspector.overview()
         self._views = {queue.name: queue for queue in view.queues}
         found = programs(view.workers)
@@ -119,7 +118,6 @@ class QueuesPane(QueueTable):
         return Row((queue.name,), texts, ((9, style),) if style else (), values)
 
     def chosen(self, key: Key) -> None:
-        """Open the queue."""
         if key:
             self.top.push_screen(QueuePane(key[0]))
 
@@ -137,7 +135,6 @@ class AttentionPane(Pane):
     heading = "attention"
 
     async def read(self) -> None:
-        """Read the overview."""
         view = await self.top.inspector.overview()
         facts = view.attention
         rows = [
@@ -151,7 +148,6 @@ class AttentionPane(Pane):
         self.fill(view.now, [_needs(len(facts)) if facts else "✓ Nothing needs attention."], rows)
 
     def chosen(self, key: Key) -> None:
-        """Open the queue, or its dead letters."""
         queue, kind = key
         if queue and kind != "unreadable":
             self.top.push_screen(GroupsPane(queue) if kind == "dead" else QueuePane(queue))

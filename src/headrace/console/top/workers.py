@@ -29,7 +29,6 @@ STYLES = {"DEAD": "bold red", **dict.fromkeys(("quiet", "stops", "mixed"), "bold
 
 
 def state_of(worker: WorkerState) -> str:
-    """Return the state of a worker in a word."""
     return (
         {"quiet": "quiet", "stop": "stops"}.get(worker.asked, "alive") if worker.alive else "DEAD"
     )
@@ -71,7 +70,6 @@ class WorkersPane(Pane):
         self._programs: dict[Key, Program] = {}
 
     async def read(self) -> None:
-        """Read the overview."""
         view = await self.top.inspector.overview()
         found = programs(view.workers)
         self._programs = {_key_of(one): one for one in found}
@@ -112,7 +110,6 @@ class WorkersPane(Pane):
         )
 
     def chosen(self, key: Key) -> None:
-        """Open the program, or its only registration."""
         self.top.push_screen(
             WorkerPane(*key) if len(self._programs[key].members) == 1 else ProgramPane(key)
         )
@@ -155,7 +152,6 @@ class ProgramPane(Pane):
         self._workers: dict[Key, WorkerState] = {}
 
     async def read(self) -> None:
-        """Read the overview."""
         view = await self.top.inspector.overview()
         known = {self._member, *self._workers}  # it may have registered again, under another name
         found = [
@@ -189,11 +185,9 @@ class ProgramPane(Pane):
         return Row(key, (*texts, from_now(worker.deadline, now)), _styles_of(1, state), values)
 
     def chosen(self, key: Key) -> None:
-        """Open the registration."""
         self.top.push_screen(WorkerPane(*key))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of an action for the registration."""
         worker = self._workers.get(key) if key else None
         return None if worker is None else worker_action(action, worker)
 
@@ -215,7 +209,6 @@ class WorkerPane(Pane):
         self._state: WorkerState | None = None
 
     async def read(self) -> None:
-        """Read the worker."""
         view = await self.top.inspector.worker(self.queue, self.worker)
         now = (await self.top.inspector.queue(self.queue)).now
         if view is None:
@@ -235,11 +228,9 @@ class WorkerPane(Pane):
         self.fill(now, head, [job_row(job, now, "worker") for job in view.jobs])
 
     def chosen(self, key: Key) -> None:
-        """Open the job."""
         self.top.push_screen(JobPane(self.queue, key[0]))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of an action for the job, or the worker."""
         if action.endswith("_worker"):
             return None if self._state is None else worker_action(action, self._state)
         return job_action(action, self.queue, *key) if key else None

@@ -45,15 +45,12 @@ class Rights:
 
     @property
     def any(self) -> bool:
-        """Whether anything may be seen."""
         return any(rule is not None for rule in self.by_queue.values())
 
     def sees(self, queue: str) -> bool:
-        """Tell whether *queue* may be seen."""
         return self._of(queue) is not None
 
     def may(self, queue: str, action: str) -> bool:
-        """Tell whether *action* may be taken in *queue*."""
         return action in (self._of(queue) or ())
 
 

@@ -114,7 +114,6 @@ class Pages:
         return self._inspector
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, by ASGI."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -140,7 +139,6 @@ class Pages:
                 return
 
     async def close(self) -> None:
-        """Close the connections that were opened."""
         if self._inspector is not None:
             inspector, self._inspector = self._inspector, None
             await inspector.close()

@@ -70,7 +70,6 @@ class Bridge:
         return status, headers, bytes(answer)
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer a request of WSGI."""
         given = environ.get("CONTENT_LENGTH") or "0"
         # one more: the pages refuse it
         length = min(int(given), FORM_BYTES + 1) if given.isdecimal() else 0

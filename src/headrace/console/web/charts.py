@@ -211,7 +211,6 @@ def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendP
 
 
 def charts(trends: Trends, number: int) -> list[Chart]:
-    """Draw the charts of the last *number* minutes or hours."""
     columns = min(COLUMNS, number)
     groups = [group for _, group in sorted(_columns(trends, number, columns).items())]
     seconds = number * EVERY_S[trends.every]

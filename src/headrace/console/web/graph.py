@@ -45,7 +45,6 @@ class Node:
 
     @property
     def there(self) -> bool:
-        """Whether the queue has its job."""
         return self.state not in ("", "completed", "cancelled")
 
     @property
@@ -56,12 +55,10 @@ class Node:
 
     @property
     def top(self) -> int:
-        """The place of the first child below the top of its box."""
         return max(BOX_HEIGHT, 33 + 17 * (bool(self.state) + len(self.lines)))
 
     @property
     def height(self) -> int:
-        """The height of its box."""
         return self.top + LINE * len(self.children)
 
 

@@ -91,5 +91,4 @@ def environment() -> Environment:
 
 
 def render(template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
-    """Render a page."""
     return HTMLResponse(environment().get_template(template).render(values), status)

@@ -34,7 +34,6 @@ class PageRequest:
     trace_url: str
 
     def param(self, name: str, default: str = "") -> str:
-        """Return a query parameter."""
         return self.request.query_params.get(name, default)
 
     def queue(self, name: str = "name") -> str:
@@ -67,7 +66,6 @@ def latest(now: float, *jobs: JobView) -> float:
 
 
 def by_state(counts: Counts) -> dict[str, int]:
-    """Return how many jobs the list of each state has."""
     numbers = (
         counts.waiting + counts.parked,
         counts.leased,

@@ -65,7 +65,6 @@ class Timeline:
 
 
 def timeline(job: JobView, now: float) -> Timeline:
-    """Draw the timeline of a job at the server's time *now*."""
     bars = list(_bars(job, now))
     steps = [_step(step, now, job.finished) for step in job.steps]
     times = [at for bar in (*bars, *steps) for at in (bar.began, bar.ended) if at is not None]

@@ -21,7 +21,6 @@ async def _flows(request: PageRequest) -> list[FlowView]:
 
 
 async def flows(request: PageRequest) -> Answer:
-    """Show the flows, and other groups of queues."""
     view, _ = await request.seen()
     return "flows.html", {
         "flows": [(flow, drawn(flow)) for flow in await _flows(request)],
@@ -30,7 +29,6 @@ async def flows(request: PageRequest) -> Answer:
 
 
 async def flow(request: PageRequest) -> Answer:
-    """Show a flow, and some of its runs."""
     name = request.queue()
     only = {word: request.param(word)[:500] for word in FILTERS}
     if only["state"] not in ("", *WORDS.run_states):
@@ -49,7 +47,6 @@ async def flow(request: PageRequest) -> Answer:
 
 
 async def run(request: PageRequest) -> Answer:
-    """Show a run of a flow, or a child of one."""
     name = request.queue("flow")
     wanted = request.param("id")
     found = await request.inspector.run(name, wanted)

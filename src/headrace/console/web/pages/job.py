@@ -24,7 +24,6 @@ Figure = tuple[str, str, str]  # its name, its value, and a remark
 
 
 async def job(request: PageRequest) -> Answer:
-    """Show one job."""
     name = request.queue("queue")
     wanted = request.param("id")
     found = await request.inspector.job(name, wanted)

@@ -39,7 +39,6 @@ PLACES: Mapping[str, tuple[str, str]] = {  # by the kind of a fact: a page, and 
 
 
 async def overview(request: PageRequest) -> Answer:
-    """Show all queues."""
     view, queues = await request.seen()
     sort = request.param("sort", "name")
     order = request.param("order")

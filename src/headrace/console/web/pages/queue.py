@@ -28,7 +28,6 @@ SORTED = {
 
 
 async def queue(request: PageRequest) -> Answer:
-    """Show one queue, and a page of its jobs in one state."""
     name = request.queue()
     state = request.param("state", "waiting")
     asked = {word: request.param(word)[:1000] for word in FILTERS}
@@ -186,7 +185,6 @@ async def matching(request: PageRequest) -> Answer:
 
 
 async def trends(request: PageRequest) -> Answer:
-    """Show the past counts of a queue as charts."""
     name = request.queue()
     span = request.param("span", "2h")
     if span not in SPANS:

@@ -8,7 +8,6 @@ from headrace.platform import WORDS
 
 
 async def schedules(request: PageRequest) -> Answer:
-    """Show the schedules of all queues, the next due first."""
     view, queues = await request.seen()
     found = await request.inspector.schedules([queue.name for queue in queues])
     rows = [(name, schedule) for name, schedules in found.items() for schedule in schedules]
@@ -17,7 +16,6 @@ async def schedules(request: PageRequest) -> Answer:
 
 
 async def schedule(request: PageRequest) -> Answer:
-    """Show one schedule, with the form that changes it."""
     queue = request.queue("queue")
     name = request.param("name")
     found = await request.inspector.schedule(queue, name)

@@ -6,7 +6,6 @@ from headrace.console.web.request import Answer, PageRequest
 
 
 async def tenants(request: PageRequest) -> Answer:
-    """Show the shares and limits of all queues that have some."""
     view, _ = await request.seen()
     found = await request.inspector.tenants()
     return "tenants.html", {

@@ -10,14 +10,12 @@ QUEUES_SHOWN = 20  # of a program, whose running jobs are read
 
 
 async def workers(request: PageRequest) -> Answer:
-    """Show the workers of all queues."""
     view, queues = await request.seen()
     found = programs(worker for queue in queues for worker in queue.workers)
     return "workers.html", {"programs": found, "versions": versions_of(found), "now": view.now}
 
 
 async def worker(request: PageRequest) -> Answer:
-    """Show a worker program, and its running jobs."""
     name = request.queue("queue")
     wanted = request.param("name")
     found = await request.inspector.worker(name, wanted)
