@@ -9,6 +9,7 @@ and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Generic, TypeVar, cast
 
@@ -242,6 +243,14 @@ class Wake(Immediate):
 
 
 @frozen
+class For(Immediate, Answered[Any]):
+    """Perform an effect for this consumer, in a role of several. The answer is the effect's."""
+
+    consumer: Any
+    effect: Immediate
+
+
+@frozen
 class Join(Immediate):
     consumers: Sequence[Any]
 
@@ -284,6 +293,15 @@ def send(op: Op[R]) -> Call[R]:
 
 def send_all(ops: Sequence[Op[R]]) -> Call[list[R]]:
     return cast("list[R]", (yield Send(ops)))
+
+
+def on_behalf(consumer: object, call: Role) -> Role:
+    """Make a call of *consumer* in a role of several consumers."""
+    with suppress(StopIteration):
+        effect = next(call)
+        while True:
+            made = For(consumer, effect) if isinstance(effect, Immediate) else effect
+            effect = call.send((yield made))
 
 
 def hurried(call: Call[R], seconds: float | None) -> Call[R]:

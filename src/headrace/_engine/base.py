@@ -17,6 +17,7 @@ from headrace._core.effects import (
     BlockThen,
     Describe,
     Effect,
+    For,
     HeldJob,
     Immediate,
     Join,
@@ -300,6 +301,8 @@ class BaseEngine(ABC):
                 self.start(consumer, units)
             case Wake(everyone, owner):
                 self.wake(None if everyone else owner or consumer)
+            case For(its, asked):
+                return self.perform(asked, its)
             case TakeBack():
                 return self.take_back(consumer)
             case Abort(held):

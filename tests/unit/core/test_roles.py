@@ -17,6 +17,7 @@ from headrace._core.effects import (
     Block,
     BlockThen,
     Effect,
+    For,
     HeldJob,
     LineUp,
     Log,
@@ -101,6 +102,7 @@ class Hand:
         self.aborted: list[HeldJob] = []
         self.pokes: list[bool] = []
         self.said: list[str] = []
+        self.owners: list[Consumer] = []  # for whom a role of several asked for something
 
     def go(self, answer: Any = None) -> Any:
         """Return the next effect that the test must answer, or `None` when the role has ended."""
@@ -108,6 +110,9 @@ class Hand:
             effect: Effect = self.role.send(answer)
             while True:
                 reply: Any = None
+                if isinstance(effect, For):
+                    self.owners.append(effect.consumer)
+                    effect = effect.effect
                 match effect:
                     case Now():
                         reply = self.now

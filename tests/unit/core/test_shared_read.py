@@ -22,10 +22,10 @@ from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle
 from headrace._core.worker.reclaimer import SWEEPS_AT_ONCE, reclaim
 from headrace._core.worker.roles import all_roles
 from headrace._core.worker.shared_read import (
-    LEASED_CHECKS,
     ORPHANS_EVERY_S,
     READ_AT_MOST,
     READ_WELL,
+    READS_AT_REST,
     SHORT_S,
     SharedRead,
     groups,
@@ -38,7 +38,7 @@ from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSetti
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops, woken_keys
 from headrace._protocol.replies import Grant, Reclaimed
-from tests.unit.core.test_roles import Hand, make_held, names, sent
+from tests.unit.core.test_roles import Hand, grant, make_held, names, sent
 
 
 def make_consumers(number: int) -> list[Consumer]:
@@ -68,12 +68,12 @@ def jobs(consumer: Consumer) -> str:
     [
         (READ_WELL, 1),
         (READ_WELL + 1, 2),
-        (2 * READ_AT_MOST, 2),
-        (2 * READ_AT_MOST + 1, 3),
-        (4 * READ_AT_MOST, 4),
+        (READS_AT_REST * READ_WELL, READS_AT_REST),
+        (READS_AT_REST * READ_AT_MOST, READS_AT_REST),
+        (READS_AT_REST * READ_AT_MOST + 1, READS_AT_REST + 1),
     ],
 )
-def test_more_queues_than_are_well_in_one_read_have_two_until_these_are_full(
+def test_more_queues_than_are_well_in_one_read_have_a_few_until_these_are_full(
     number: int, reads: int
 ) -> None:
     consumers: Any = list(range(number))
@@ -83,21 +83,21 @@ def test_more_queues_than_are_well_in_one_read_have_two_until_these_are_full(
 
 
 def test_few_queues_have_a_read_each_and_many_share_some() -> None:
-    few, many = make_consumers(ALONE_AT_MOST), make_consumers(READ_AT_MOST + 1)
+    few, many = make_consumers(ALONE_AT_MOST), make_consumers(READS_AT_REST * READ_WELL)
     assert list(groups(few)) == few
     (shared,) = groups(many)
     assert isinstance(shared, SharedRead)
     parts = list(shared.chunks())
-    assert [len(part) for part in parts] == [READ_AT_MOST // 2 + 1, READ_AT_MOST // 2]
+    assert [len(part) for part in parts] == [READ_WELL] * READS_AT_REST
     assert [consumer for part in parts for consumer in part] == many
     assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many), 2)].count(
         "wait"
-    ) == 1 + 2 * 2
+    ) == 1 + 2 * READS_AT_REST
     assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), few), 2)].count(
         "fetch"
     ) == 2 * ALONE_AT_MOST
-    roles = [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many[:100]), 2)]
-    assert (roles.count("wait"), roles.count("fetch")) == (3, 100)
+    roles = [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many[:READ_WELL]), 2)]
+    assert (roles.count("wait"), roles.count("fetch")) == (3, READ_WELL)
 
 
 def test_what_is_of_several_places_shares_no_read() -> None:
@@ -122,59 +122,93 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     effect = hand.go()
     assert queues(effect) == ["q0", "q3"]
     assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "idle", "COUNT")
-    pause = hand.go([jobs(consumers[3])])
-    assert (
-        consumers[3].leasing.available,
-        consumers[3].leasing.woken,
-        consumers[0].leasing.available,
-    ) == (
-        True,
-        True,
-        False,
-    )
-    assert isinstance(pause, Sleep)
-    consumers[3].leasing.woken = False
-    assert queues(hand.go()) == ["q0"]
-    consumers[0].leasing.available = True
+    assert names(hand.go([jobs(consumers[3])])) == ["lease"]
+    assert consumers[3].leasing.piggybacked
+    assert isinstance(hand.go([grant(consumers[3], 1)]), Sleep)
+    assert queues(hand.go()) == ["q0", "q3"]
+    consumers[0].leasing.available = consumers[3].leasing.available = True
     hand.go([])
     assert hand.go() == Sleep(SHORT_S)
     consumers[0].phase = Phase.DRAINING
     assert hand.go() is None
 
 
-@pytest.mark.parametrize(("number", "most"), [(1000, 0.01), (100, 0.001)])
+@pytest.mark.parametrize(("number", "most"), [(1000, 0.006), (100, 0.0006)])
 def test_reads_that_end_at_once_do_not_take_all_the_time(number: int, most: float) -> None:
     consumers = make_consumers(number)
-    hand = Hand(wait_for_all(SharedRead(consumers), consumers))
+    shared = SharedRead(consumers)
+    hand = Hand(wait_for_all(shared, next(shared.chunks())))
     pauses: list[float] = []
     for _ in range(6):
         assert isinstance(hand.go(), BlockAmong)
-        pauses.append(hand.go([jobs(consumers[0])]).seconds)
-        consumers[0].leasing.available = consumers[0].leasing.woken = False
-    assert pauses[0] < pauses[1] <= pauses[2] == pauses[5] == pytest.approx(most)
+        hand.go([jobs(consumers[0])])
+        pauses.append(hand.go([Grant([])]).seconds)
+    assert pauses[0] < pauses[1] <= pauses[4] == pauses[5] == pytest.approx(most)
     hand.go()
     hand.now += 1.0
-    assert hand.go([]).seconds == pauses[0]  # it was quiet
+    assert hand.go([]).seconds == pytest.approx(pauses[0])  # it was quiet
+    hand.go()
+    hand.go([jobs(consumers[0])])
+    hand.now += 1.0  # the lease call took longer than a pause
+    assert isinstance(hand.go([Grant([])]), BlockAmong)
 
 
-def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
-    """The next read waits for the lease call of the jobs that ended the last. The wait is bounded,
-    as there may be no free slot.
+def test_what_has_ended_a_read_is_leased_in_one_round_trip() -> None:
+    """The jobs of all queues that a read has found come by one round trip, and start before the
+    next read.
     """
-    consumers = make_consumers(3)
+    consumers = make_consumers(4)
     hand = Hand(wait_for_all(SharedRead(consumers), consumers))
     hand.go()
-    assert isinstance(hand.go([jobs(consumers[1])]), Sleep)
-    assert isinstance(hand.go(), Sleep)
-    consumers[1].leasing.woken, consumers[1].leasing.asking = False, 2
-    assert isinstance(hand.go(), Sleep)
-    consumers[1].leasing.available, consumers[1].leasing.asking = False, 0
-    assert queues(hand.go()) == ["q0", "q1", "q2"]
-    effect = hand.go([jobs(consumers[1])])
-    for _ in range(LEASED_CHECKS + 1):
-        assert isinstance(effect, Sleep)
-        effect = hand.go()
-    assert queues(effect) == ["q0", "q2"]
+    effect = hand.go([jobs(consumers[1]), jobs(consumers[3])])
+    assert [op.keys[0] for op in effect.ops] == [jobs(consumers[1]), jobs(consumers[3])]
+    assert (consumers[1].leasing.piggybacked, consumers[1].may_idle()) == (2, False)
+    first, second = grant(consumers[1], 1), grant(consumers[3], 2)
+    assert isinstance(hand.go([first, second]), Sleep)
+    assert hand.backlog == [[first.claims[0]], [second.claims[0]]]
+    assert hand.owners == [consumers[1], consumers[3]]
+    assert not any(one.leasing.piggybacked or one.leasing.available for one in consumers)
+    assert queues(hand.go()) == ["q0", "q1", "q2", "q3"]
+
+
+def test_what_needs_more_than_a_lease_call_is_left_to_fetch() -> None:
+    """A queue that rests has a beat first. A full batch, or a call that is under way, is of
+    `fetch`, too.
+    """
+    consumers = make_consumers(4)
+    hand = Hand(wait_for_all(SharedRead(consumers), consumers))
+    hand.go()
+    consumers[0].idle.on = True
+    consumers[1].handler = evolve(consumers[1].handler, batch=True)
+    consumers[2].leasing.asking = 1
+    assert isinstance(hand.go([jobs(one) for one in consumers[:3]]), Sleep)
+    for consumer in consumers[:3]:
+        leasing = consumer.leasing
+        assert (leasing.available, leasing.woken, leasing.piggybacked) == (True, True, 0)
+    assert hand.pokes == [False] * 3
+    assert queues(hand.go()) == ["q3"]
+
+
+def test_a_job_that_a_read_finds_beside_a_lease_call_is_leased_by_the_next() -> None:
+    """The call may have run before the job came. Its answer does not say that the queue is empty
+    now."""
+    (consumer,) = make_consumers(1)
+    consumer.leasing.available = True
+    fetching = Hand(fetch(consumer))
+    assert names(fetching.go()) == ["lease"]
+    consumer.leasing.woken = True
+    assert names(fetching.go([grant(consumer, 1)])) == ["lease"]
+    assert isinstance(fetching.go([Grant([])]), Sleep)
+
+
+def test_an_answer_that_never_comes_leaves_no_lease_call_under_way() -> None:
+    consumers = make_consumers(2)
+    hand = Hand(wait_for_all(SharedRead(consumers), consumers))
+    hand.go()
+    hand.go([jobs(consumers[0]), jobs(consumers[1])])
+    with pytest.raises(OSError, match="gone"):
+        hand.thrown(OSError("gone"))
+    assert not any(one.leasing.piggybacked for one in consumers)
 
 
 def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
@@ -187,7 +221,7 @@ def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
     assert not shared.take_in(consumers[2])  # it has something to lease still
     consumers[2].leasing.available = False
     assert shared.take_in(consumers[2])
-    shared.take_in(consumers[0])  # it is in the long read
+    assert not shared.take_in(consumers[0])  # it is in the long read
     effect = fresh.go()
     assert queues(effect) == ["q2"]
     assert effect.command[effect.command.index("BLOCK") + 1] == SHORT_S * 1000
@@ -204,11 +238,13 @@ def test_what_comes_to_wait_beside_several_long_reads_shares_a_short_one() -> No
     first, second = (Hand(wait_for_all(shared, part)) for part in (consumers[:2], consumers[2:]))
     fresh = Hand(wait_new(shared))
     assert (queues(first.go()), queues(second.go())) == (["q0", "q1"], ["q2", "q3"])
-    first.go([jobs(consumers[1])])
-    consumers[1].leasing.available = consumers[1].leasing.woken = False
-    for consumer in consumers:
-        shared.take_in(consumer)
-    assert queues(fresh.go()) == ["q0", "q1"]
+    consumers[1].leasing.available = True
+    first.go([])
+    assert queues(first.go()) == ["q0"]
+    consumers[1].leasing.available = False
+    assert [one for one in consumers if shared.take_in(one)] == [consumers[1]]
+    assert queues(fresh.go()) == ["q1"]
+    first.go([])
     assert queues(first.go()) == ["q0", "q1"]
     assert isinstance(fresh.go([]), Sleep)
 
@@ -309,6 +345,17 @@ def test_a_rest_is_renewed_in_time() -> None:
     assert isinstance(fetching.go([0]), Sleep)  # something is to be done
     assert not consumer.idle.on
     assert names(keeping.go()) == ["reclaim"]
+
+
+def test_a_queue_does_not_rest_beside_a_lease_call_of_a_shared_read() -> None:
+    worker, (consumer,) = resting()
+    keeping, fetching = Hand(reclaim(worker)), Hand(fetch(consumer))
+    fetching.go()
+    keeping.go()
+    keeping.go([Reclaimed(0, 2.5, rests=True)])
+    consumer.leasing.piggybacked = 1
+    assert isinstance(fetching.go(), Sleep)
+    assert not consumer.idle.on
 
 
 def test_where_others_do_not_rest_one_looks_after_the_queue_as_ever() -> None:

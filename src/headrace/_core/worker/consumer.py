@@ -440,9 +440,7 @@ class Consumer:
         """Tell whether the queue is idle for this worker, and the worker is subscribed to activity
         notices."""
         idle = self.registered and self.phase is Phase.RUNNING
-        idle = idle and not (
-            self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled()
-        )
+        idle = idle and not (self.used() or self.jobs.under_way or self.unsettled())
         # it asks whether the terms change
         if (fair := self.leasing.fair) is not None and fair.differs:
             return False

@@ -9,7 +9,7 @@ settled once. When the worker stops, jobs that have not started go back to the f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -32,6 +32,7 @@ from headrace._core.effects import (
     Start,
     TakeBack,
     Wake,
+    on_behalf,
     send_all,
 )
 from headrace._core.queue.leasing import untaken
@@ -223,17 +224,60 @@ def _piggyback(consumer: Consumer, limit: int) -> Call[bool]:
         # `fetch` receives the rest of this answer, too
         if grant is None or not (grant.claims or grant.undecodable):
             return woken
-        consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
-        yield from _granted(consumer, call, grant)
-        if consumer.leasing.saturated:  # since this call was sent
-            yield from _return_surplus(consumer)
+        yield from _received(consumer, call, grant)
     finally:
         consumer.leasing.piggybacked = 0
+    return False
+
+
+def _received(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
+    """Process the answer to a lease call of the role `wait`."""
+    consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
+    yield from _granted(consumer, call, grant)
+    if consumer.leasing.saturated:  # since this call was sent
+        yield from _return_surplus(consumer)
+    consumer.leasing.piggybacked = 0
     # ahead of a slot: `fetch` checks whether a slot becomes free
     ahead = len(consumer.jobs.held) > consumer.slots()
-    if ahead or consumer.leasing.available or consumer.unsettled() or grant.next_due is not None:
+    nothing = grant is None or not grant.claims or grant.next_due is not None
+    if ahead or consumer.leasing.available or consumer.unsettled() or nothing:
         yield Wake()
-    return False
+
+
+def lease_found(found: Iterable[Consumer]) -> Call[list[Consumer]]:
+    """Lease what a read of several queues has found, in one round trip. Return the consumers whose
+    `fetch` must lease instead.
+    """
+    # A batch, shards that share slots, terms and the end of idle mode take more than one call. So
+    # `fetch` alone leases for these, and for a consumer that has another call under way.
+    others: list[Consumer] = []
+    calls: list[tuple[Consumer, _LeaseCall]] = []
+    now = yield from Now()
+    for consumer in found:
+        leasing = consumer.leasing
+        # no room for jobs that become due, unlike behind a blocked read: the call is a short one
+        limit = consumer.room() if consumer.waits() and consumer.piggyback_limit() else 0
+        # Before the checks: `fetch` checks the other way round, so in threads they never lease at
+        # the same time.
+        leasing.piggybacked = limit
+        if limit > 0 and not (
+            leasing.available or leasing.asking or leasing.lines or consumer.idle.on
+        ):
+            call = _LeaseCall(consumer.name, limit, True, leasing.loss_notices, now)
+            calls.append((consumer, call))
+        else:
+            leasing.piggybacked = 0
+            others.append(consumer)
+    try:
+        if calls:
+            ops = [one.lease(call.name, call.limit, woken=True) for one, call in calls]
+            for (one, call), grant in zip(calls, (yield from send_all(ops)), strict=True):
+                yield from on_behalf(one, _received(one, call, grant))
+    finally:
+        # also those whose answer never came
+        for one, _ in calls:
+            one.leasing.piggybacked = 0
+    return others
 
 
 def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
@@ -350,7 +394,8 @@ def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) 
     number = len(grant.claims) + len(grant.undecodable)
     consumer.leasing.backlog = number >= call.limit or grant.more
     if not consumer.leasing.backlog:
-        consumer.leasing.available = False
+        # a read may have found a job since this call was sent
+        consumer.leasing.available = consumer.leasing.woken
         if call.woken and not grant.claims:
             consumer.timers.tick_at = 0.0  # a new schedule may have woken us
 

@@ -41,8 +41,8 @@ def ask_for_idle(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
 
 
 def enter_idle(consumer: Consumer) -> Role:
-    """Register an idle queue for a long time. No lease call is under way, as only `fetch` calls
-    this."""
+    """Register an idle queue for a long time. No lease call of `fetch` is under way, as only
+    `fetch` calls this."""
     idle = consumer.idle
     name = consumer.name
     seconds = idle.asked
@@ -51,8 +51,9 @@ def enter_idle(consumer: Consumer) -> Role:
         idle.try_at = 0.0
         return
     began = idle.on
-    idle.on = True  # set this before the check for a beat under way: the beat would undo it
-    if idle.beating and not began:
+    # set this before the checks for a beat under way, which would undo it, and for a lease call
+    idle.on = True
+    if not began and (idle.beating or not consumer.may_idle()):
         idle.on = False
         idle.try_at = 0.0
         consumer.timers.sweep_at = 0.0  # the next sweep, a tick from now, asks again

@@ -1,10 +1,10 @@
 """The roles that block for many consumers in one read. They replace the `wait` role of each
 consumer.
 
-A long read waits for all consumers that have nothing to lease, in one part or a few, and is sent
-again when it ends. If a consumer runs out of jobs meanwhile, a short read waits for it until the
-next long read includes it. A read under way is never cancelled, as the server may just have
-delivered a job to it.
+A long read waits for all consumers that have nothing to lease, in one part or a few. Its role
+leases what it has found, for all its queues in one round trip, and then sends it again. If a
+consumer runs out of jobs meanwhile, a short read waits for it until the next long read includes it.
+A read under way is never cancelled, as the server may just have delivered a job to it.
 """
 
 from __future__ import annotations
@@ -16,33 +16,36 @@ from attrs import define, field
 
 from headrace._core.effects import BlockAmong, Call, Now, Phase, Role, Sleep, Wake
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.fetch import lease_found
 from headrace._core.worker.lifecycle import ALONE_AT_MOST
 from headrace._protocol.op import Arg
 from headrace._protocol.queue_ops import blocked_read, forgotten_read
 
 # queues in one read: it occupies the server for 1 to 3 ms, mostly when it begins
 READ_AT_MOST = 1250
-# queues in one read that takes half as long; more queues have at least this many reads:
-READ_WELL = 500
-READS_AT_REST = 2  # besides the connections for calls, heartbeats and Pub/Sub
+# queues in one read that costs little beside the job that ends it: the server looks at all its
+# queues when it begins and when it ends, and then begins it anew
+READ_WELL = 25
+# reads that more queues have until each is full, besides the connections for calls, heartbeats and
+# Pub/Sub
+READS_AT_REST = 4
 # seconds that each queue costs, about: 0.8 us, or 2.4 if the server did other work meanwhile
 READ_EACH_S = 2e-6
-LEAST_S = 0.0005  # seconds between two reads at least: the job that ended a read is leased first
 LONG_S = 1.0  # seconds that a long read lasts at most
 # seconds that a short read lasts at most, and between two checks whether a consumer waits
 SHORT_S = 0.05
 # seconds between two searches for jobs that other readers received, and that nobody leased
 ORPHANS_EVERY_S = 2.0
-LEASED_CHECKS = 10  # pauses at most until the job that ended a read is leased
 # longest pause between two reads that end soon after each other, in `READ_EACH_S` of each queue
-PAUSE_AT_MOST = 5
+PAUSE_AT_MOST = 3
 
 
 @define(eq=False)
 class SharedRead:
     consumers: Sequence[Consumer]
     woken: deque[Consumer] = field(factory=deque[Consumer])  # consumers that may wait now
-    in_read: set[int] = field(factory=set[int])  # consumers in long reads, by identity
+    # consumers in long reads, by identity, until the next long reads look which are idle
+    in_read: set[int] = field(factory=set[int])
 
     @property
     def running(self) -> bool:
@@ -54,17 +57,17 @@ class SharedRead:
         )
 
     def take_in(self, consumer: Consumer) -> bool:
-        """Record that a consumer was woken. Return true if the short read should wait for it. Any
-        thread may call this.
+        """Record that a consumer was woken. Return true if the short read should wait for it, as
+        long reads have begun without it. Any thread may call this.
         """
-        if consumer.leasing.available or not consumer.registered:
+        leasing = consumer.leasing
+        if leasing.available or not consumer.registered or id(consumer) in self.in_read:
             return False
         self.woken.append(consumer)
         return True
 
     def chunks(self) -> Iterator[Sequence[Consumer]]:
-        """Yield the consumers of each long read, in as few parts as possible, of about the same
-        size."""
+        """Yield the consumers of each long read, in a few parts of about the same size."""
         number = len(self.consumers)
         parts = max(-(-number // READ_AT_MOST), min(-(-number // READ_WELL), READS_AT_REST))
         size = -(-number // parts)
@@ -120,6 +123,7 @@ def idle(members: Sequence[Consumer]) -> list[Consumer]:
 
 def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
     pause = 0.0
+    ids = set[int]()
     searched_at = float("-inf")
     while shared.running:
         now = yield from Now()
@@ -128,39 +132,33 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
             # As all workers are idle, nobody sweeps for jobs that another reader received and did
             # not lease.
             if unswept := [consumer for consumer in idle(members) if consumer.idle.all_idle]:
-                yield from _lease_from(
-                    unswept, forgotten_read([consumer.ops.keys for consumer in unswept])
-                )
+                command = forgotten_read([consumer.ops.keys for consumer in unswept])
+                yield from _wake((yield from _found(unswept, command)))
+        shared.in_read -= ids  # first: then consumers that become idle from here on are woken
         some = idle(members)
+        ids = set(map(id, some))
+        shared.in_read |= ids
         if not some:
             yield Sleep(SHORT_S)
             continue
         began = yield from Now()
-        ids = set(map(id, some))
-        shared.in_read |= ids
-        try:
-            found = yield from _read(some, LONG_S)
-        finally:
-            shared.in_read -= ids
-        # During the pause, the job that ended the read is leased. If reads end often, they must not
-        # take all the time.
-        least = LEAST_S + READ_EACH_S * len(some)
-        most = max(least, PAUSE_AT_MOST * READ_EACH_S * len(some))
-        soon = (yield from Now()) - began < 2 * most
-        pause = min(most, 2 * pause) if soon and pause else least
-        yield Sleep(pause)
-        # the server would run the read before the lease call, which takes longer
-        for _ in range(LEASED_CHECKS):
-            if not any(one.leasing.woken or one.leasing.asking for one in found):
-                break
-            yield Sleep(least)
+        found = yield from _read(some, LONG_S)
+        ended = yield from Now()
+        yield from _wake((yield from lease_found(found)))
+        # If reads end often, they must not take all the time. With few queues, the lease calls take
+        # longer than the pause.
+        most = PAUSE_AT_MOST * READ_EACH_S * len(shared.consumers)
+        soon = ended - began < 2 * most
+        pause = min(most, 2 * pause) if soon and pause else READ_EACH_S * len(some)
+        if (left := ended + pause - (yield from Now())) > 0:
+            yield Sleep(left)
     yield Wake()
 
 
 def wait_new(shared: SharedRead) -> Role:
     while shared.running:
         if some := shared.fresh():
-            yield from _read(some, SHORT_S)
+            yield from _wake((yield from _read(some, SHORT_S)))
             shared.woken.extend(some)
         else:
             yield Sleep(LONG_S)
@@ -173,6 +171,7 @@ def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
         some = [consumer for consumer in members if consumer.leasing.paused and consumer.waits()]
         if some:
             yield from _read(some, LONG_S, paused=True)
+            yield from _wake(some)
         else:
             yield Sleep(LONG_S / 2)
 
@@ -180,22 +179,22 @@ def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
 def _read(
     some: Sequence[Consumer], seconds: float, *, paused: bool = False
 ) -> Call[Collection[Consumer]]:
-    """Block until one of these queues has something. Wake its consumer to lease it. Return the
-    woken consumers. If the queues are *paused*, wake all their consumers in any case.
-    """
+    """Block until one of these queues has something, or is resumed if they are *paused*. Return
+    their consumers."""
     command = blocked_read([consumer.ops.keys for consumer in some], seconds, paused=paused)
-    return (yield from _lease_from(some, command, everything=paused))
+    return (yield from _found(some, command))
 
 
-def _lease_from(
-    some: Sequence[Consumer], command: tuple[Arg, ...], *, everything: bool = False
-) -> Call[Collection[Consumer]]:
+def _found(some: Sequence[Consumer], command: tuple[Arg, ...]) -> Call[Collection[Consumer]]:
     whose = {
         consumer.ops.keys.key(name): consumer for consumer in some for name in ("jobs", "wake")
     }
     found = yield from BlockAmong(command, whose)
-    theirs = some if everything else {id(whose[key]): whose[key] for key in found}.values()
-    for consumer in theirs:
+    return {id(whose[key]): whose[key] for key in found}.values()
+
+
+def _wake(consumers: Collection[Consumer]) -> Role:
+    """Let the role `fetch` of each of these consumers lease."""
+    for consumer in consumers:
         consumer.leasing.woken = consumer.leasing.available = True
         yield Wake(owner=consumer)
-    return theirs
