@@ -16,6 +16,7 @@ import pytest
 from headrace import Lease, NewJob, Queue, Receipt
 from headrace.console.cli.torture import Line, Log, Torture, Verdict
 from tests.support.awaiting import until
+from tests.support.cluster import Cluster
 from tests.support.program import PATIENCE, Program, Started, refused, started
 from tests.support.servers import EXACT, Server, binaries
 
@@ -103,6 +104,18 @@ def test_keys_of_others(headrace: Program, newest: Server) -> None:
     refused(headrace("torture", newest.url, *QUICK), "has 1 keys", "--yes")
     assert newest.client(db=3).keys() == [b"mine"]
     assert newest.client().keys() == []
+
+
+@pytest.mark.slow
+def test_keys_of_others_on_any_master(headrace: Program) -> None:
+    """A cluster is refused, too, and works when it has none. Nothing is left on its nodes."""
+    with Cluster(binaries()[0]) as cluster, cluster.client() as client:
+        done = headrace("torture", cluster.url, *QUICK)
+        assert (done.returncode, client.keys()) == (0, [])
+        for name in cluster.groups():
+            client.set(f"{{{name}}}", "1")
+            refused(headrace("torture", cluster.url, *QUICK), "has 1 keys", "--yes")
+            client.delete(f"{{{name}}}")
 
 
 def test_so_many_jobs(headrace: Program, newest: Server) -> None:

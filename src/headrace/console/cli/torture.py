@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from os import fsync
@@ -230,7 +230,8 @@ class Torture:
             if self._stop.wait(max(0.0, due - self.log.now())):
                 return
             self._call("enqueue", ids, partial(self._add, ids))
-            self._settle(self.batch)
+            if not self._stop.is_set():
+                self._settle(self.batch)
 
     def _add(self, ids: Sequence[str]) -> list[str]:
         return [one.id for one in self.queue.enqueue_many([NewJob(b"", id=job) for job in ids])]
@@ -326,8 +327,7 @@ def torture(
     with reported(), terminated(), ExitStack() as stack:
         address = server(url)
         client = stack.enter_context(connected(address))
-        info = client.info("keyspace")  # pyright: ignore[reportUnknownMemberType]
-        if not yes and (others := _keys_in(info)):
+        if not yes and (others := _keys_of(client)):
             raise ConfigurationError(
                 f"the server has {others:,} keys, and you are about to kill it: "
                 "name another server, or give --yes"
@@ -336,7 +336,6 @@ def torture(
         book = Log(path_of(log) if log else Path(folder, "log"))
         stack.callback(book.close)
         namespace = f"torture-{token_hex(6)}"
-        stack.callback(remove_namespace, client, namespace)
         queue = stack.enter_context(
             Queue(
                 "jobs",
@@ -348,7 +347,7 @@ def torture(
                 durable=durable,
             )
         )
-        stack.callback(_await, queue)  # it may be away just now
+        stack.callback(_clean, queue, client, namespace)
         if kill is None:
             say(f"kill the server and start it again, for {minutes:g} minutes")
         work = Torture(queue, book, rate=rate, jobs=jobs)
@@ -369,9 +368,13 @@ def report(verdict: Verdict, in_json: bool) -> None:
     print_out("Nothing was lost or doubled." if verdict.kept else "LOST OR DOUBLED.")
 
 
-def _keys_in(info: Any) -> int:
-    values: list[Any] = list(info.values())
-    return int(info.get("keys", 0)) + sum(_keys_in(one) for one in values if isinstance(one, dict))
+def _keys_of(client: Any) -> int:
+    nodes: list[Any] = [client]
+    if isinstance(client, redis.RedisCluster):
+        every: Any = client
+        nodes = [every.get_redis_connection(node) for node in every.get_primaries()]
+    databases = [one for node in nodes for one in node.info("keyspace").values()]
+    return sum(int(one["keys"]) for one in databases)
 
 
 def _run(command: str) -> None:
@@ -381,6 +384,10 @@ def _run(command: str) -> None:
         say(f"the command of --kill ended with status {done.returncode}", "WARNING")
 
 
-def _await(queue: Queue) -> None:
-    with suppress(*FAILURES):
-        queue.counts(timeout=10.0)
+def _clean(queue: Queue, client: redis.Redis, namespace: str) -> None:
+    try:
+        queue.counts(timeout=10.0)  # it may be away just now
+    except FAILURES as error:
+        say(f"the keys of {namespace}:* are left, because the server is away: {error}")
+    else:
+        remove_namespace(client, namespace)
