@@ -206,7 +206,7 @@ class Child:
         if result is None:
             return
         try:
-            own: Any = result if encode is None else encode(result)
+            own: Any = (encode or _as_is)(result)
             codec = BytesCodec() if encode is not None else untyped(self._program.codec)
             data.append(as_bytes(codec.encode(own)))
         except Exception as wrong:  # the handler has succeeded all the same
@@ -232,6 +232,10 @@ class Child:
         if not self._program.batch:
             object.__setattr__(job, "_steps", AskedSteps(self, self._values, awaits=awaits))
         return job
+
+
+def _as_is(result: Any) -> Any:
+    return result
 
 
 def resident() -> int:

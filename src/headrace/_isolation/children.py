@@ -21,6 +21,7 @@ from headrace._isolation.link import Broken, Head, Link
 from headrace._isolation.program import CHILD, MIB, Program, main
 from headrace._isolation.values import remade
 from headrace._model.isolation import Isolation
+from headrace._telemetry.isolated import Reason, record_killed, record_recycled, record_start
 from headrace._telemetry.log import log_event
 from headrace.errors import ConfigurationError, Killed, describe_error
 
@@ -139,7 +140,7 @@ class Children:
                 raise one
             if not one.gone():
                 return one
-            self._replace(one)
+            self.died(one)
 
     def give(self, one: Process) -> None:
         """Take back a child after a job. One that has had its jobs, or memory, is replaced."""
@@ -155,22 +156,24 @@ class Children:
         if one.jobs < one.most and not large:
             self._idle.put(one)
             return
+        record_recycled(self.queue)
         why = f"{one.rss / MIB:,.0f} MiB" if large else f"{one.jobs:,} jobs"
         log_event("child_recycled", "process %d of %s, after %s", one.pid, self.queue, why)
         self._background(self._let_go, one)
 
-    def kill(self, one: Process, reason: str) -> Killed:
+    def kill(self, one: Process, reason: str, kind: Reason) -> Killed:
         """End a child that runs too long, and start another. Return the error of its job."""
         self._start()
         one.kill(float(self.isolation.grace_s))  # type: ignore[arg-type]
-        return self._lost(one, reason)
+        return self._lost(one, reason, kind)
 
     def died(self, one: Process, reason: str | None = None) -> Killed:
         """Replace a child that has ended by itself. Return the error of its job."""
+        kind: Reason = "died" if reason is None else "memory"
         reason = reason or one.fate()
         self._start()
         one.kill(0.0)
-        return self._lost(one, reason)
+        return self._lost(one, reason, kind)
 
     def end(self) -> None:
         """End all children. Jobs that still run in them are lost by it."""
@@ -192,14 +195,12 @@ class Children:
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _lost(self, one: Process, reason: str) -> Killed:
+    def _lost(self, one: Process, reason: str, kind: Reason) -> Killed:
+        record_killed(self.queue, kind)
         with self._lock:
             self._alive.discard(one)
         log_event("child_killed", "process %d of %s: %s", one.pid, self.queue, reason)
         return Killed(reason)
-
-    def _replace(self, one: Process) -> None:
-        self.died(one)
 
     def _let_go(self, one: Process) -> None:
         """Tell an idle child to end, and see to it."""
@@ -242,11 +243,12 @@ class Children:
             name=f"headrace-{self.queue}",
             daemon=False,
         )
+        began = time.monotonic()
         process.start()
         theirs.close()
         most = self.isolation.recycle_jobs
         jobs = float("inf") if most is None else max(1.0, most * random.uniform(0.9, 1.1))
-        one = Process(process, Link(ours), jobs)
+        one = Process(process, Link(ours), jobs, began=began)
         end = time.monotonic() + START_WITHIN_S
         while not one.link.arrived(LOOK_S):
             if one.gone() or time.monotonic() > end:
@@ -263,4 +265,5 @@ class Children:
         if head["is"] == "refused":
             one.kill(float(self.isolation.grace_s))  # type: ignore[arg-type]
             raise remade(head["error"])
+        record_start(self.queue, time.monotonic() - one.began)
         return one

@@ -106,9 +106,9 @@ class _Turn:
                     raise children.died(self.child) from None
                 return self._ended(head, parts)
             if left <= 0:
-                raise children.kill(self.child, f"deadline of {deadline:g} s")
+                raise children.kill(self.child, f"deadline of {deadline:g} s", "deadline")
             if all(job.lost for job in self.jobs):
-                raise children.kill(self.child, "its job was cancelled, or taken from this worker")
+                raise children.kill(self.child, "its job was taken away", "lost")
             if self.child.gone():
                 raise children.died(self.child)
 

@@ -44,9 +44,7 @@ def packed(value: Any, depth: int = 0) -> Any:
             items = [packed(one, inner) for one in cast("list[Any]", value)]
             made: Any = {"list" if isinstance(value, list) else "tuple": items}
         case Mapping():
-            given: Any = value
-            pairs = [[packed(key, inner), packed(given[key], inner)] for key in given]
-            made = {"dict": pairs}
+            made = {"dict": _pairs(value, inner)}
         case bytes() | bytearray():
             made = {"bytes": base64.b64encode(value).decode()}
         case timedelta():
@@ -60,6 +58,10 @@ def packed(value: Any, depth: int = 0) -> Any:
         case _:
             made = repr(value)
     return made
+
+
+def _pairs(mapping: Any, depth: int) -> list[list[Any]]:
+    return [[packed(key, depth), packed(one, depth)] for key, one in mapping.items()]
 
 
 def unpacked(value: Any) -> Any:

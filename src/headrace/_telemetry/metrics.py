@@ -53,6 +53,15 @@ class Waits:
     rows: Any
 
 
+@frozen
+class Isolated:
+    """The instruments of the child processes of isolated handlers."""
+
+    killed: Any
+    recycled: Any
+    start: Any
+
+
 class Instruments:
     def __init__(self, provider: Any) -> None:
         meter = provider.get_meter(SCOPE, version("headrace"), SCHEMA)
@@ -142,6 +151,25 @@ class Instruments:
         )
         self.reconnects = meter.create_counter(
             "headrace.reconnects", "{retry}", "Failed round trips that were tried again, by server."
+        )
+        self.isolated = Isolated(
+            meter.create_counter(
+                "headrace.children.killed",
+                "{process}",
+                "Child processes of isolated handlers that were killed, or died, in a job, by headrace.reason: "
+                "deadline, memory, lost, or died.",
+            ),
+            meter.create_counter(
+                "headrace.children.recycled",
+                "{process}",
+                "Child processes replaced after their jobs, or for their memory.",
+            ),
+            histogram(
+                "headrace.children.start",
+                "s",
+                "Time that a child process took to start and to import its handler.",
+                SECONDS,
+            ),
         )
         meter.create_observable_gauge(
             "headrace.queue.jobs",

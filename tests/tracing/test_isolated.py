@@ -1,0 +1,35 @@
+"""Child processes of isolated handlers are counted, and their spans are parts of their jobs'."""
+
+from __future__ import annotations
+
+from headrace import Queue, Retry, Worker
+from headrace.isolation import Isolation
+from tests.isolation import app
+from tests.support.awaiting import PATIENCE, until
+from tests.support.servers import Server
+from tests.tracing.conftest import Points, Spans
+
+
+def test_deaths_and_replacements_are_counted(newest: Server, queue: Queue, points: Points) -> None:
+    worker = Worker(newest.url)
+    limits = Isolation(processes=1, recycle_jobs=3)
+    worker.handler("q", isolate=limits, deadline=0.5, retry=Retry(attempts=1))(app.misbehave)
+    with worker:
+        queue.enqueue_many([b"exits", b"loops_in_c", *[b"closes"] * 8])
+        until(lambda: queue.counts().completed == 8 and queue.counts().dead == 2)
+        until(lambda: points.value("headrace.children.recycled") >= 1)
+    killed = {
+        point.attributes["headrace.reason"]: point.value
+        for point in points.read("headrace.children.killed")
+    }
+    assert killed == {"died": 1, "deadline": 1}
+    assert points.value("headrace.children.start") >= 3
+
+
+def test_the_trace_goes_on_in_a_child(newest: Server, queue: Queue, spans: Spans) -> None:
+    worker = Worker(newest.url)
+    worker.handler("q", isolate=Isolation(processes=1))(app.logs)
+    with worker:
+        trace = queue.enqueue(b"").result(timeout=PATIENCE)
+    (run,) = spans.named("process q")
+    assert trace == format(run.context.trace_id, "032x").encode()
