@@ -79,7 +79,6 @@ class BaseTask(Guided, Generic[P, R, C]):
         return {"tasks": self._tasks, **self._tasks._beside()}
 
     def _served(self) -> tuple[Callable[[Job], Any], Callable[[Any], bytes]]:
-        """Return its handler, and the function that encodes its results, for a child process."""
         return handler(self), encoder(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
@@ -308,7 +307,6 @@ def _require_bytes(codec: Codec[Any]) -> None:
 
 
 def serve(tasks: BaseTasks, register: Register) -> None:
-    """Register every task with a worker, now and when it is declared."""
     for task in tasks._named.values():
         register(task)
     tasks._workers.append(register)

@@ -54,7 +54,6 @@ class Around(Generic[T]):
         raise NotImplementedError
 
     def encode(self, payload: T, /) -> bytes:
-        """Encode by the inner codec, and change its bytes."""
         raise NotImplementedError
 
     def decode(self, data: bytes, /) -> T:
@@ -129,7 +128,6 @@ class Around(Generic[T]):
         return cast("T", from_text(self.codec, text))
 
     def inner(self, payload: T) -> bytes:
-        """Encode by the inner codec."""
         data: Any = self.codec.encode(payload)
         return data if type(data) is bytes else as_bytes(data)
 

@@ -143,12 +143,10 @@ class Encrypted(Around[T]):
         return f"Encrypted({self.codec!r}, keys={[name.decode() for name in self._keys]})"
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Make the same around another codec."""
         return self._with(codec)
 
     @property
     def binds(self) -> bool:
-        """True, because payloads are bound to their queue."""
         return True
 
     def bound(self, queue: str, namespace: str = "headrace") -> Encrypted[T]:
@@ -162,7 +160,6 @@ class Encrypted(Around[T]):
         return made
 
     def of(self, id: str) -> Encrypted[T]:
-        """Make the same for the payload of one job of the queue."""
         made = cast("Encrypted[T]", self._with(of_job(self.codec, id)))
         place = self._places[QUEUE] + b"\0" + id.encode("utf-8", "surrogateescape")
         made._places = {**self._places, JOB: place}  # noqa: SLF001
@@ -170,7 +167,6 @@ class Encrypted(Around[T]):
         return made
 
     def grouped(self) -> Encrypted[T]:
-        """Make the same for payloads that open in all queues of a group."""
         made = cast("Encrypted[T]", self._with(grouped(self.codec)))
         made._seals = GROUP  # noqa: SLF001
         return made

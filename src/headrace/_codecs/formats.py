@@ -96,9 +96,6 @@ class MsgspecCodec(Generic[A]):
 
     @cached_property
     def untyped(self) -> MsgspecCodec[Any]:
-        """A codec of the same format for values of any type, such as results and follow-ups for
-        other queues.
-        """
         return type(self)() if self._checked else self
 
     def encode(self, payload: A, /) -> bytes:
@@ -122,7 +119,6 @@ class MsgspecCodec(Generic[A]):
         return data
 
     def holds(self, kind: Any) -> bool:
-        """Tell whether the format holds payloads of a type."""
         return type(self._info(kind)).__name__ != "CustomType"
 
     def decode(self, data: bytes, /) -> A:
@@ -211,9 +207,6 @@ class PydanticCodec(Generic[A]):
 
     @cached_property
     def untyped(self) -> AnyJSON:
-        """A codec of the same format for values of any type, such as results and follow-ups for
-        other queues.
-        """
         return AnyJSON()
 
     def encode(self, payload: A, /) -> bytes:

@@ -186,7 +186,6 @@ class Offloaded(Around[T]):
 
     @property
     def keeps(self) -> bool:
-        """True, because payloads are kept elsewhere."""
         return True
 
     def encode(self, payload: T, /) -> bytes:
@@ -222,7 +221,6 @@ class Offloaded(Around[T]):
         return content
 
     def ticket(self, data: bytes) -> str | None:
-        """Return the key of a payload in the store."""
         key = data[KEY_AT:].decode("ascii", "replace") if data.startswith(MAGIC) else ""
         return key if KEY.fullmatch(key) else None
 

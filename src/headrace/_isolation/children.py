@@ -76,7 +76,6 @@ class Process:
         self.bury()
 
     def bury(self) -> None:
-        """Release all of a process that has ended."""
         self.retired = True
         self._signal(signal.SIGKILL)
         self.link.close()
@@ -203,7 +202,6 @@ class Children:
         return Killed(reason)
 
     def _let_go(self, one: Process) -> None:
-        """Tell an idle child to end, and see to it."""
         with suppress(Broken):
             one.link.send({"is": "stop"})
         one.process.join(float(self.isolation.grace_s))  # type: ignore[arg-type]

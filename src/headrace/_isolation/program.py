@@ -61,5 +61,4 @@ def served(found: Any) -> Served:
 
 
 def main(connection: Connection, program: Program) -> None:
-    """Run a child, until its parent tells it to end."""
     import_module(CHILD).run(connection, program)

@@ -65,7 +65,6 @@ def _pairs(mapping: Any, depth: int) -> list[list[Any]]:
 
 
 def unpacked(value: Any) -> Any:
-    """Read what `packed` has written."""
     if not isinstance(value, dict):
         return value
     (kind, inner) = next(iter(cast("dict[str, Any]", value).items()))

@@ -55,14 +55,12 @@ def cancel(ops: Ops, name: str) -> Op[bool]:
 
 
 def cancel_payload(ops: Ops, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
-    """Remove the jobs of one payload from one page."""
     checks.check_size("payload", [payload])
     args: list[Arg] = [payload, place, cursor, LOOKS_PER_SCRIPT, millis(ops.settings.result_ttl)]
     return ops.op("cancel_payload", args, replies.place)
 
 
 def purge(ops: Ops, cursor: str = "-", wanted: Sequence[Arg] = ()) -> Op[tuple[int, str]]:
-    """Remove a page of waiting jobs, or of the jobs of the *wanted* value."""
     return ops.op("purge", [cursor, 2 * REWRITES_PER_SCRIPT, *wanted], replies.moved)
 
 
@@ -103,7 +101,6 @@ def paused(ops: Ops) -> Op[bool]:
 
 
 def expire(ops: Ops, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-    """End a page of leases, or the *wanted* ones."""
     return ops.op("expire", [cursor, CLAIMS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
 

@@ -48,7 +48,6 @@ class DurabilityWait:
     reason: str = ""
 
     def begin(self) -> None:
-        """Forget the answers of an earlier attempt."""
         self.replicas = self.fsynced = None
         self.reason = ""
 

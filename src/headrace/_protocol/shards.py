@@ -157,7 +157,6 @@ class ShardOps(BaseShardOps):
         return self.op("seal", [version], lambda reply: ShardConfig(bool(reply[0]), reply[1:]))
 
     def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:
-        """Take over the queue's declaration from another shard."""
         return self.op("inherit", list(fields), int)
 
     def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str, Sequence[bytes | str]] | None]:
@@ -180,7 +179,6 @@ class ShardOps(BaseShardOps):
         return self.op("drained", [], drained, priorities=LEVELS_AT_MOST)
 
     def wipe(self) -> Op[bool]:
-        """Delete the remaining keys of the queue in this shard, which has left the table."""
         return self.op("wipe", [], bool, priorities=LEVELS_AT_MOST)
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:

@@ -120,7 +120,6 @@ def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
 
 
 def close(ops: Ops, nonces: Sequence[str]) -> Op[int]:
-    """Let the shard of *ops* forget these nonces."""
     return ops.op("close", list(nonces), int)
 
 

@@ -141,7 +141,6 @@ def rate(number: float | None) -> str:
 
 
 def memory(used: float, most: float = 0) -> str:
-    """Write how many bytes are used, and how many may be, if there is a limit."""
     texts = [_bytes(number) for number in (used, most) if number]
     return " of ".join(texts) or "0 B"
 

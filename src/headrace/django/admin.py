@@ -23,5 +23,4 @@ class QueueAdmin(_admin.ModelAdmin):  # type: ignore[misc]  # pyright: ignore[re
         return [list_, _urls.path("<path:path>", door, name="headrace_queue_pages")]
 
     def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 - as Django calls it
-        """Queues are not added here."""
         return False

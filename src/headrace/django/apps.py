@@ -20,5 +20,4 @@ class HeadraceConfig(_apps.AppConfig):  # type: ignore[misc]  # pyright: ignore[
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the check of the outbox's table."""
         _checks.register(missing_table, _checks.Tags.database)

@@ -41,8 +41,6 @@ class OutboxRow(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportU
     refused = _models.TextField(null=True)
 
     class Meta(OfTable):
-        """Its table."""
-
         db_table = model_table("headrace_outbox")
 
 
@@ -58,8 +56,6 @@ class InboxRow(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUn
     done_ms = _models.BigIntegerField()
 
     class Meta(OfTable):
-        """Its table."""
-
         db_table = model_table("headrace_inbox")
 
 
@@ -67,7 +63,6 @@ class NoRows(_models.Manager):  # type: ignore[misc]  # pyright: ignore[reportUn
     """A manager that asks no database, as there is no table, though `dumpdata` asks all models."""
 
     def get_queryset(self) -> Any:
-        """Return no rows."""
         every: Any = super()
         return every.get_queryset().none()
 

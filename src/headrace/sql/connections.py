@@ -39,7 +39,6 @@ class Answer:
     rows: list[Any]
 
     def all(self) -> list[Any]:
-        """Return the rows."""
         return self.rows
 
 
@@ -54,11 +53,9 @@ class DjangoConnection:
         object.__setattr__(self, "dialect", Dialect(self.engine.vendor))
 
     def in_transaction(self) -> bool:
-        """Tell whether the next statement is in a transaction."""
         return bool(self.engine.in_atomic_block or not self.engine.get_autocommit())
 
     def execute(self, statement: TextClause, parameters: Mapping[str, Any]) -> Answer:
-        """Run a statement."""
         with self.engine.cursor() as cursor:
             compiled = str(statement.compile(dialect=PYFORMAT))
             names = statement.compile(dialect=PYFORMAT).params

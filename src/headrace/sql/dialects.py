@@ -50,12 +50,10 @@ def schema_name(schema: object) -> str | None:
 
 
 def table_name(table: str, schema: str | None) -> str:
-    """Return the name of a table as statements have it."""
     return table if schema is None else f'"{schema}".{table}'
 
 
 def page(dialect: str, schema: str | None = None) -> str:
-    """Return the SQL that creates the tables."""
     require_dialect(dialect, schema_name(schema))
     text = files("headrace.sql").joinpath(f"{dialect}.sql").read_text("utf-8")
     if schema is None:
@@ -71,5 +69,4 @@ def statements(dialect: str, schema: str | None = None) -> list[str]:
 
 
 def drops(schema: str | None = None) -> list[str]:
-    """Return the statements that drop the tables."""
     return [f"DROP TABLE {table_name(table, schema)}" for table in TABLES]

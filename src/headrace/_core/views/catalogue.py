@@ -37,7 +37,6 @@ class Catalogue:
     _since: float | None = field(default=None, init=False)  # the end of the last pass
 
     def refresh(self) -> Call[list[str]]:
-        """Continue the search for queues. Return the names found so far."""
         now = yield from Now()
         if self._cursor or self._since is None or now - self._since >= LOOK_AGAIN_S:
             for _ in range(SCANS_PER_LOOK):

@@ -429,7 +429,6 @@ def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[Held
 
 
 def _start(consumer: Consumer, leased: Sequence[HeldJob], now: float) -> Role:
-    """Start the leased jobs that are admitted."""
     fresh = consumer.admit(leased)
     for admission in consumer.leasing.admissions:
         fresh = yield from admission(fresh)

@@ -105,11 +105,9 @@ class Admission:
         return name, delay, " ".join(f"{term}={ms}" for term, ms in terms.items()), fields
 
     def single(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
-        """Add single items, as many as there is room for."""
         return self._op(items, 0, together=False, join=self.single)
 
     def single_awaiting(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
-        """Like `single`, for callers that wait for room."""
         return self._op(items, AWAITS_S, together=False, join=self.single_awaiting)
 
     def chunk(self, items: Sequence[Item], *, awaits: bool) -> Op[list[Receipt | Refusal | Sealed]]:

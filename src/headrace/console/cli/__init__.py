@@ -14,7 +14,6 @@ from headrace.errors import ConfigurationError, requiring
 
 
 def main() -> None:
-    """Run the command line."""
     _open_streams()
     _read_arguments()
     # characters that the terminal, or a locale without UTF-8, can't take

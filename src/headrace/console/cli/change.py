@@ -51,7 +51,6 @@ from headrace.platform import HEADERS, LIMITS, InnerQueue, check_names
 def each(
     ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str
 ) -> None:
-    """Change one job or run after another, and report each."""
     number = 0
     wanted = list(dict.fromkeys(ids))
     for name in wanted:
@@ -65,8 +64,6 @@ def each(
 
 
 class Cancelled(StrEnum):
-    """Choices of `cancel --state`."""
-
     WAITING = "waiting"
     RUNNING = "running"
     DELAYED = "delayed"

@@ -54,7 +54,6 @@ class Options:
     recycle_mb: float | None = None
 
     def set_form(self) -> None:
-        """Set the form of this program's own lines."""
         if self.log_format == "json":
             say_in_json()
 
@@ -78,7 +77,6 @@ class Identity:
     queues: list[str]
 
     def packed(self) -> bytes:
-        """Return it as a line."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
@@ -90,13 +88,11 @@ class Identity:
             return None
 
     def open(self, name: str) -> Queue:
-        """Open one of its queues, with as many priority levels as it has."""
         with Queue(name, url=self.url, namespace=self.namespace) as plain:
             levels = plain.admin.levels()
         return Queue(name, url=self.url, namespace=self.namespace, priorities=levels)
 
     def registrations(self, queue: Queue) -> list[str]:
-        """List the names under which the worker is registered in a queue."""
         return [
             worker.name
             for worker in queue.admin.workers()

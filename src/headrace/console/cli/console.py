@@ -74,7 +74,6 @@ def drop_unwritten() -> None:
 
 
 def say_in_json() -> None:
-    """Make all lines of `say` JSON objects from now on."""
     global _in_json  # noqa: PLW0603 - the form of a whole process
     _in_json = True
 
@@ -191,7 +190,6 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
 
 
 def remove_namespace(client: redis.Redis, namespace: str) -> None:
-    """Remove all keys of a namespace that a command has made."""
     keys: Any = client  # scan_iter is half annotated
     try:
         for key in list(keys.scan_iter(f"{namespace}:*", count=1000)):
@@ -234,7 +232,6 @@ def open_queue(
 def opened(
     name: str, url: str | None, namespace: str, **options: Any
 ) -> Generator[Queue, None, None]:
-    """Yield the queue on the server at *url*, as `open_queue` opens it."""
     check_names(name, namespace)
     with connected(server(url)) as client, open_queue(client, name, namespace, **options) as queue:
         yield queue
@@ -263,7 +260,6 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
 
 
 def bytes_of(argument: str) -> bytes:
-    """Return an argument as the bytes that were typed."""
     return argument.encode("utf-8", "surrogateescape")
 
 

@@ -58,7 +58,6 @@ class Evidence:
     completions: Sequence[str]
 
     def differences(self) -> list[str]:
-        """List all broken promises."""
         times = Counter(self.completions)
         total = len(self.expected)
         wrong = {
@@ -117,7 +116,6 @@ def facts(source: bytes) -> str:
 
 
 def totals(results: Mapping[str, str]) -> dict[str, Any]:
-    """Add up all results."""
     rows: list[dict[str, Any]] = [json.loads(result) for result in results.values()]
     digest = hashlib.sha256(json.dumps(sorted(results.items())).encode()).hexdigest()[:16]
     return {
@@ -140,7 +138,6 @@ class Run:
     _running: dict[str, Process] = field(factory=dict[str, Process])
 
     def go(self, ids: Sequence[str]) -> None:
-        """Enqueue everything, start the workers, kill one half-way, and wait until all is done."""
         with self.queue.events([*self.seen]) as events:
             collector = threading.Thread(target=self._collect, args=(events,))
             collector.start()
@@ -240,7 +237,6 @@ def report(evidence: Evidence) -> int:
 
 
 def run_demo(url: str | None = None, limit: int | None = None) -> int:
-    """Run the demonstration on a private server, or on the one at *url*. Return the exit code."""
     ids = modules(LIBRARY)[:limit]
     if not ids:
         raise ConfigurationError(
@@ -295,7 +291,6 @@ def _single_pass(ids: Sequence[str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Parse modules until the parent stops this process."""
     folder, name, link = sys.argv[1:]
     follow(int(link))
     place = json.loads(Path(folder, "place.json").read_text("utf-8"))

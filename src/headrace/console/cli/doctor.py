@@ -56,7 +56,6 @@ class Facts:
 
 
 def examine(facts: Facts) -> Iterator[Finding]:
-    """Return the gravest finding of each check."""
     checks = (
         _version,
         _role,
@@ -73,7 +72,6 @@ def examine(facts: Facts) -> Iterator[Finding]:
 
 
 def relays(outboxes: Mapping[str, OutboxView | None]) -> Iterator[Finding]:
-    """Yield a finding for the relay of each queue that has an SQL outbox."""
     for queue, view in outboxes.items():
         if view is not None:
             yield Finding("relay", _state_of(view), f"of the outbox of {queue}: {view.text}")

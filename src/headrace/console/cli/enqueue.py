@@ -194,7 +194,6 @@ class Enqueuing:
             self.run(reader.batches(), show)
 
     def run(self, batches: Iterable[Batch], show: Callable[[], None] = lambda: None) -> None:
-        """Enqueue all *batches*."""
         began = time.monotonic()
         with self._errors_with_progress():
             for batch in batches:

@@ -33,8 +33,6 @@ group = verbs("List the runs of flows, show them, cancel them.")
 
 
 class Shown(StrEnum):
-    """States of a run."""
-
     RUNNING = "running"
     BLOCKED = "blocked"
     COMPLETED = "completed"

@@ -282,8 +282,6 @@ def _seconds(value: float | None) -> str:
 
 
 class Every(StrEnum):
-    """Choices of `trends --every`."""
-
     MINUTE = "minute"
     HOUR = "hour"
 

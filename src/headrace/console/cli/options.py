@@ -139,7 +139,6 @@ def verbs(about: str) -> typer.Typer:
 
 
 def set_defaults(context: typer.Context, **options: object) -> None:
-    """Make the given *options* the defaults of all commands of this group."""
     given = {name: value for name, value in options.items() if value not in (None, False)}
     defaults: dict[str, Any] = {**(context.default_map or {}), **given}
     for name, command in getattr(context.command, "commands", {}).items():

@@ -49,7 +49,6 @@ def json_of(value: object, indent: int | None = None) -> str:
 
 
 def outcome(as_json: bool, text: str, value: Mapping[str, object]) -> None:
-    """Print the result of a command, as *text* or as one JSON value."""
     if as_json:
         print_json(value)
     else:
@@ -86,7 +85,6 @@ def changed(
     ids: Sequence[str] | None = None,
     why: str = "",
 ) -> None:
-    """Print the number of jobs that were changed, and end like `all_of`."""
     outcome(in_json, f"{word} {number}", {"queue": queue, word: number})
     all_of(number, ids, why)
 
@@ -170,7 +168,6 @@ def show_values(
 def show_each(
     found: Iterable[T], in_json: bool, value: Callable[[T], object], fields: Callable[[T], Fields]
 ) -> None:
-    """Print everything about each of several jobs or runs, with an empty line between them."""
     for number, one in enumerate(found):
         if in_json:
             print_json(value(one))
@@ -204,12 +201,10 @@ def clock(moment: float | None) -> str:
 
 
 def when(moment: float | None) -> str:
-    """Write how far a moment is from now, in few characters."""
     return from_now(moment or None, time.time())
 
 
 def start_of(data: bytes, most: int = 200) -> str:
-    """Show the beginning of *data*, on one line."""
     return plain(data[:most].decode("utf-8", "backslashreplace")) + (
         "…" if len(data) > most else ""
     )
@@ -239,7 +234,6 @@ SHORT_COLUMNS = ("id", "state", "kind", "attempt", "when", "took", "reason", "pa
 
 
 def job_as_json(state: JobState) -> dict[str, Any]:
-    """Make the JSON object of a job, with its whole payload."""
     job = state.job
     return {
         "id": job.id,

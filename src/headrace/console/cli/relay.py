@@ -84,7 +84,6 @@ def _names(outboxes: Sequence[Any]) -> str:
 
 
 def set_aside(outboxes: Sequence[Any], engine: Any, retry: bool, in_json: bool) -> None:
-    """List the rows that were set aside, or let them be tried again."""
     from headrace.sql.connections import engine_of
     from headrace.sql.refused import Refused, refused, retry_refused
 

@@ -20,8 +20,6 @@ Some = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
 
 
 class Missed(StrEnum):
-    """Choices for ticks that passed while no worker ran."""
-
     SKIP = "skip"
     ONCE = "once"
     ALL = "all"

@@ -95,11 +95,9 @@ class Log:
                 self._synced = line.at
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def lines(self) -> Iterator[Line]:
-        """Read the log from its beginning."""
         with self.path.open("rb") as file:
             for line in file:
                 yield Line(**json.loads(line))
@@ -126,7 +124,6 @@ class Verdict:
 
     @classmethod
     def of(cls, log: Iterable[Line], present: Collection[str]) -> Verdict:
-        """Judge the lines of a log, and the jobs that the server has at the end."""
         lines = sorted(log, key=lambda line: line.at)
         acknowledged: set[str] = set()
         perhaps: set[str] = set()
@@ -157,7 +154,6 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether nothing was lost or doubled."""
         return not self.lost and not self.completed_twice
 
 
@@ -272,7 +268,6 @@ class Torture:
             self.log.write(name, sent, found)
 
     def _rest(self) -> set[str]:
-        """Do all the work that is left, and return the ids of the jobs that are left then."""
         until = self.log.now() + self.patience
         counts = self.queue.counts(timeout=self.patience)
         while counts.present > counts.dead and self.log.now() < until:
@@ -358,7 +353,6 @@ def torture(
 
 
 def report(verdict: Verdict, in_json: bool) -> None:
-    """Print the verdict."""
     numbers = asdict(verdict)
     if in_json:
         print_json(numbers)

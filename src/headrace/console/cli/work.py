@@ -76,7 +76,6 @@ class Process:
         return self.received.endswith(SIGNALLED)
 
     def listen(self) -> None:
-        """Read messages from the link without waiting."""
         with suppress(OSError):
             while read := self.link.recv(65536, socket.MSG_DONTWAIT):
                 self.received += read
@@ -558,7 +557,6 @@ class Health:
         say(f"health is served on port {self.port}")
 
     def close(self) -> None:
-        """Stop serving."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(CONNECTION_S)
 

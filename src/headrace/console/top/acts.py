@@ -106,8 +106,6 @@ def worker_action(action: str, worker: WorkerState) -> PendingAction:
 
 
 class QueueTable(Pane):
-    """A table of queues."""
-
     BINDINGS: ClassVar[list[BindingType]] = [("g", "app.groups", "By reason")]
 
     def __init__(self) -> None:

@@ -61,8 +61,6 @@ def job_row(job: JobView, now: float, state: str) -> Row:
 
 
 class JobPane(Pane):
-    """One job, with all that is known of it."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*JOB_BINDINGS, *DEAD_BINDINGS]
     KEYS = f"""\
 {JOB_KEYS}

@@ -18,8 +18,6 @@ from headrace.platform import cause_first
 
 
 class DeathsPane(QueueTable):
-    """The queues that have dead letters."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*DEAD_BINDINGS]
     KEYS = f"""\
 {ALL_KEYS}
@@ -54,8 +52,6 @@ class DeathsPane(QueueTable):
 
 
 class GroupTable(Pane):
-    """A table of dead letters by reason and kind."""
-
     COLUMNS: ClassVar[Sequence[Column]] = (
         Column("number", 7, right=True),
         Column("in 1 h", 6, right=True),
@@ -87,8 +83,6 @@ class GroupTable(Pane):
 
 
 class AllGroupsPane(GroupTable):
-    """The dead letters of all queues by reason and kind."""
-
     KEYS = "enter   open the newest dead letter"
     heading = "all dead letters"
 
@@ -101,8 +95,6 @@ class AllGroupsPane(GroupTable):
 
 
 class GroupsPane(GroupTable):
-    """The dead letters of a queue by reason and kind."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*DEAD_BINDINGS]
     KEYS = """\
 R  X    redrive the dead letters of this reason, remove them for good"""

@@ -77,8 +77,6 @@ def state_of(queue: QueueView) -> tuple[str, str]:
 
 
 class QueuePane(Pane):
-    """One queue, and its jobs in one state."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         *QUEUE_BINDINGS,
         *JOB_BINDINGS,

@@ -30,8 +30,6 @@ def _attention_style(one: Attention) -> str:
 
 
 class QueuesPane(QueueTable):
-    """All queues."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*QUEUE_BINDINGS]
     KEYS = f"""\
 {ALL_KEYS}
@@ -123,8 +121,6 @@ class QueuesPane(QueueTable):
 
 
 class AttentionPane(Pane):
-    """The facts that need attention."""
-
     COLUMNS: ClassVar[Sequence[Column]] = (
         Column("", 1),
         Column("queue", flexible=1),

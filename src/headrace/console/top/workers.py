@@ -193,8 +193,6 @@ class ProgramPane(Pane):
 
 
 class WorkerPane(Pane):
-    """A worker of a queue, and its running jobs."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*JOB_BINDINGS, *WORKER_BINDINGS]
     KEYS = f"""\
 {WORKER_KEYS}

@@ -43,7 +43,6 @@ class Bridge:
             return self._loop
 
     def ask(self, scope: dict[str, Any], body: bytes) -> Answer:
-        """Send a request to the application. Return status, headers and body of its answer."""
         return asyncio.run_coroutine_threadsafe(self._asked(scope, body), self._running()).result(
             WITHIN_S
         )

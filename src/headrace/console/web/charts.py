@@ -233,7 +233,6 @@ def charts(trends: Trends, number: int) -> list[Chart]:
 
 
 def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
-    """Write the trends as a table, the newest first. Each row has a time and its values."""
     shown: list[tuple[float, Sequence[str]]] = []
     for _, group in sorted(_columns(trends, number, ROWS).items(), reverse=True):
         sums = [

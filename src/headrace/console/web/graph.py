@@ -49,7 +49,6 @@ class Node:
 
     @property
     def lines(self) -> list[str]:
-        """The numbers of its children in words, two a line."""
         words = [f"{number:,} {WORDS.get(state, state)}" for state, number in self.numbers.items()]
         return [" · ".join(words[at : at + 2]) for at in range(0, len(words), 2)]
 

@@ -83,7 +83,6 @@ def ticks(request: PageRequest, state: str, queue: str) -> list[str]:
 
 
 def buttons(request: PageRequest, page: str, queue: str) -> dict[str, Button]:
-    """Return the buttons of a page, by action, that the reader may press."""
     return {
         action: button
         for action, button in BUTTONS.items()

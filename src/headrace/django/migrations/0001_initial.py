@@ -12,8 +12,6 @@ _models: Any = import_module("django.db.models")
 
 
 class Migration(_migrations.Migration):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """Create the tables."""
-
     initial = True
     dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar[list[Any]] = [

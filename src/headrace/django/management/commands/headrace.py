@@ -12,8 +12,6 @@ _base: Any = import_module("django.core.management.base")
 
 
 class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """The command."""
-
     help = "headrace's command line, on the server of TASKS['default']: manage.py headrace stats"
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -29,5 +27,4 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
         program(arguments)
 
     def add_arguments(self, parser: Any) -> None:
-        """Take any words."""
         parser.add_argument("arguments", nargs="*")

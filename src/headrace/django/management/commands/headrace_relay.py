@@ -14,12 +14,9 @@ _base: Any = import_module("django.core.management.base")
 
 
 class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """The command."""
-
     help = "Move the rows of the outbox to their queues, until SIGTERM or Ctrl-C; headrace_worker does so, too."
 
     def add_arguments(self, parser: Any) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("--backend", default="default", help="Alias of the backend in TASKS; else default.")
         add(
@@ -33,7 +30,6 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
         add("--json", action="store_true", help="Print JSON: an object a line.")
 
     def handle(self, **options: Any) -> None:
-        """Relay until a signal comes, or list."""
         chosen = {name: options[name] for name in ("refused", "retry_refused", "json")}
         try:
             relay(options["backend"], options["queue"], **chosen)

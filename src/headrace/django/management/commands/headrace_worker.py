@@ -13,12 +13,9 @@ _base: Any = import_module("django.core.management.base")
 
 
 class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """The command."""
-
     help = "Run tasks of a headrace.django.TaskBackend. On SIGTERM or Ctrl-C, tasks under way are finished."
 
     def add_arguments(self, parser: Any) -> None:
-        """Declare the options."""
         add = parser.add_argument
         add("--backend", default="default", help="Alias of the backend in TASKS; else default.")
         add(
