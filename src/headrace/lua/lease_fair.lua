@@ -47,21 +47,21 @@ do
       and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') + #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked:front') == 0 then
       require_hashes(shares, held)
       require_sorted_sets(busy)
-      require_lists(settled)
       local has_lines = require_length(redis.pcall('ZCARD', lines), lines) > 0
       local has_ready = require_length(redis.pcall('ZCARD', ready), ready) > 0
-      redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
+      local awake = redis.call('XLEN', wake) > 0
+      local texts = redis.call('LPOP', settled, 1000) or {} -- a full server permits this first write
       if ttl > 0 and deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
       local q = {
         jobs = jobs, wake = wake, leases = leases, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready,
         stopped = stopped, resting = resting, held = held, slots = slots, busy = busy, settled = settled, worker = worker,
         reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = exact, limit = limit,
         left = reading.JOBS, chunk = limit + 1, spent = 0, largest = math.max(4096, tonumber(state[1] or 0)),
-        has_lines = has_lines, has_ready = has_ready, entries = {},
+        has_lines = has_lines, has_ready = has_ready, entries = {}, t = t, exact = now, mean_before = t.mean, further = false,
+        passed = false, -- more than 32 fields: then it need not grow
       }
       picking.context(q, t, now)
-      q.mean_before = t.mean
-      filing.ends(q)
+      filing.ends(q, texts)
       if woke[1] then
         local body = redis.call('XRANGE', jobs, woke[1][1], woke[1][1])[1]
         if body then reading.put(q, body, 'idle', 0) else redis.call('XACK', jobs, 'workers', woke[1][1]) end
@@ -74,7 +74,7 @@ do
       for i = 1, #q.taken do q.entries[i] = q.taken[i][1] end
       if q.largest > tonumber(state[1] or 4096) then keep_max_job_size(stats, q.largest) end
       local left = root.n[1] or root.o[1] or (root.n.further or root.o.further) and redis.call('EXISTS', ready) == 1
-      if q.further or left then wake_one(wake) end
+      if not awake and (q.further or left) then wake_one(wake) end
       if #q.picks == 0 and not (q.further or q.has_lines) and redis.call('EXISTS', lines, held) == 0 then
         redis.call('UNLINK', shares, ready)
         holds.unshield(q)
@@ -156,7 +156,7 @@ q.limit = math.min(q.limit, q.fit)
 q.has_lines = redis.call('EXISTS', lines) == 1
 
 -- 4. Leases that ended; the jobs of a predecessor; the first look.
-q.freed = filing.ends(q)
+q.freed = filing.ends(q, redis.call('LPOP', settled, 1000) or {})
 local budget = new_budget(262144)
 if heir_of ~= '' then
   redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails

@@ -5,10 +5,10 @@
 -- @include picking
 -- @include rates
 local filing = {SHOWN = 100, EACH = 8}
--- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots that were given back, each as often.
+-- Take the ends since the last call, at most 1,000 *texts*, for `settle`. Answers the slots that were given back, each as often.
 -- Of many ends, one of EACH tells the use of its value.
-function filing.ends(q)
-  local texts, freed, ended, over, busy = redis.call('LPOP', q.settled, 1000) or {}, {}, 0, q.over, {}
+function filing.ends(q, texts)
+  local freed, ended, over, busy = {}, 0, q.over, {}
   local text, since, costed, charge, number, slots, it
   local each = #texts > 2 * filing.EACH and filing.EACH or 1
   local sampled = math.floor(1000 * q.moment) % each
@@ -31,7 +31,7 @@ function filing.ends(q)
     end
   end
   if #texts == 1000 then redis.call('LPUSH', q.settled, string.format('@%.3f', ended)) end
-  table.sort(freed)
+  if freed[2] then table.sort(freed) end
   if next(busy) then filing.busy(q, busy) end
   return freed
 end
@@ -150,7 +150,7 @@ function filing.slots(q, batch, leased)
     end
   end
   in_parts(held, function(...) redis.call('HSET', q.held, ...) end)
-  in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end)
+  if slots[1] then in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end) end
 end
 -- Put the jobs that were not picked into lines. With lines, or without a lease, new jobs were read to their consumer.
 function filing.rest(q)
@@ -249,7 +249,7 @@ function filing.all(q, batch)
   if q.seq and q.seq ~= q.seq_before then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'c', string.format('%.0f', q.seq) end
   in_parts(more.removed, function(...) redis.call('ZREM', q.ready, ...) end)
   in_parts(more.added, function(...) redis.call('ZADD', q.ready, ...) end)
-  in_parts(more.gone, function(...) redis.call('HDEL', q.shares, ...) end)
+  if more.gone[1] then in_parts(more.gone, function(...) redis.call('HDEL', q.shares, ...) end) end
   in_parts(more.shares, function(...) redis.call('HSET', q.shares, ...) end)
   in_parts(more.rested, function(...) redis.call('ZREM', q.resting, ...) end)
   in_parts(more.resting, function(...) redis.call('ZADD', q.resting, ...) end)

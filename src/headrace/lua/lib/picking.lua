@@ -57,7 +57,7 @@ function picking.node(q, key, parent)
     it = {
       key = key, parent = parent, credit = 0, mean = 0, quantum = picking.QUANTUM, running = 0, ring = '', round = 0,
       seq = 0, known = false, kept = false, p50 = 0, p95 = 0, changed = false, value = deep == q.t.depth, line = false,
-      deep = deep, n = ring_of(q, -1), o = ring_of(q, -1), l = ring_of(q, ''), turn = 'n', base = 0, moved = false,
+      deep = deep, n = ring_of(q, -1), o = ring_of(q, -1), l = not q.leafy and ring_of(q, ''), turn = 'n', base = 0, moved = false,
       opened = false, children = {},
     }
   end
