@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Container, Generator, Mapping
+from collections.abc import Container, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -187,6 +187,17 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
             yield client
         except (redis.RedisError, RedisClusterException) as error:
             raise HeadraceError(f"{name}: {without_place(str(error))}") from error
+
+
+def nodes_of(client: Any) -> Iterator[tuple[Any, str]]:
+    """Yield a client of each primary. In a cluster it has the node's name, and else an empty
+    one."""
+    if not isinstance(client, redis.RedisCluster):
+        yield client, ""
+        return
+    every: Any = client  # half annotated
+    for node in every.get_primaries():
+        yield every.get_redis_connection(node), node.name
 
 
 def remove_namespace(client: redis.Redis, namespace: str) -> None:

@@ -16,7 +16,7 @@ import typer
 
 import headrace
 from headrace import Counts, JobState, Queue
-from headrace.console.cli.console import open_queue, opened, reported, require, say
+from headrace.console.cli.console import nodes_of, open_queue, opened, reported, require, say
 from headrace.console.cli.doctor import NUMSUB, TRIAL, Facts, Finding, examine, relays
 from headrace.console.cli.options import (
     IdsOrQueue,
@@ -621,7 +621,7 @@ def _findings(client: redis.Redis, namespace: str) -> Iterator[tuple[str, Findin
     cluster = isinstance(client, redis.RedisCluster)
     trial = _asked(client.eval, TRIAL, 1, f"{namespace}:{{doctor}}:doctor:doctor")
     yield from (("", found) for found in relays(_outboxes(client, namespace)))
-    for node, place in _nodes(client, cluster):
+    for node, place in nodes_of(client):
         yield from ((place, found) for found in examine(_facts(node, trial, namespace, cluster)))
     yield from (("", found) for found in _queues(client, namespace))
 
@@ -664,14 +664,6 @@ def _outboxes(client: redis.Redis, namespace: str) -> dict[str, OutboxView | Non
     ):
         return {one.name: one.outbox for one in inspector.overview().queues}
     return {}  # for a user that may not look at queues
-
-
-def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:
-    if not cluster:
-        yield client, ""
-        return
-    for node in client.get_primaries():
-        yield client.get_redis_connection(node), node.name
 
 
 def _asked(call: Any, *args: Any) -> Any:

@@ -33,6 +33,7 @@ from headrace import NewJob, Queue
 from headrace.console.cli.console import (
     FAILED,
     connected,
+    nodes_of,
     path_of,
     remove_namespace,
     reported,
@@ -45,7 +46,6 @@ from headrace.console.cli.output import print_json, print_out, show
 from headrace.errors import ConfigurationError, HeadraceError
 
 FAILURES = (HeadraceError, redis.RedisError, RedisClusterException, OSError)
-Kill = Callable[[], object]
 
 
 # -- the log, and the verdict ----------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Torture:
     _lock: threading.Lock = field(factory=threading.Lock)
     _stop: threading.Event = field(factory=threading.Event)
 
-    def go(self, seconds: float, every: float, kill: Kill | None) -> Verdict:
+    def go(self, seconds: float, every: float, kill: Callable[[], object] | None) -> Verdict:
         """Work for so many seconds, and call *kill* that often. Return the verdict.
 
         Raises the error of the first call, if that fails, or of the last, if the server does not
@@ -203,7 +203,11 @@ class Torture:
         return Verdict.of(self.log.lines(), self._rest())
 
     def _watch(
-        self, running: Sequence[Future[None]], until: float, every: float, kill: Kill | None
+        self,
+        running: Sequence[Future[None]],
+        until: float,
+        every: float,
+        kill: Callable[[], object] | None,
     ) -> None:
         pending = set(running)
         while pending and (left := until - self.log.now()) > 0:
@@ -362,18 +366,15 @@ def report(verdict: Verdict, in_json: bool) -> None:
     print_out("Nothing was lost or doubled." if verdict.kept else "LOST OR DOUBLED.")
 
 
-def _keys_of(client: Any) -> int:
-    nodes: list[Any] = [client]
-    if isinstance(client, redis.RedisCluster):
-        every: Any = client
-        nodes = [every.get_redis_connection(node) for node in every.get_primaries()]
-    databases = [one for node in nodes for one in node.info("keyspace").values()]
+def _keys_of(client: redis.Redis) -> int:
+    databases = [one for node, _ in nodes_of(client) for one in node.info("keyspace").values()]
     return sum(int(one["keys"]) for one in databases)
 
 
 def _run(command: str) -> None:
-    shell = ["/bin/sh", "-c", command]  # it is the user's
-    done = subprocess.run(shell, check=False, stdout=subprocess.DEVNULL)  # noqa: S603
+    done = subprocess.run(  # noqa: S603 - it is the user's
+        ["/bin/sh", "-c", command], check=False, stdout=subprocess.DEVNULL
+    )
     if done.returncode:
         say(f"the command of --kill ended with status {done.returncode}", "WARNING")
 
