@@ -70,7 +70,6 @@ DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 

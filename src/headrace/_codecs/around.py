@@ -82,11 +82,9 @@ class Around(Generic[T]):
         return binds(self.codec)
 
     def bound(self, queue: str, namespace: str = "headrace") -> Codec[Any]:
-        """Make a copy for the payloads of one queue."""
         return self._with(bound(self.codec, queue, namespace))
 
     def of(self, id: str) -> Codec[Any]:
-        """Make a copy for the payload of one job."""
         return self._with(of_job(self.codec, id))
 
     def grouped(self) -> Codec[Any]:
@@ -113,12 +111,10 @@ class Around(Generic[T]):
         return keeper(self.codec) is not None
 
     def ticket(self, data: bytes) -> str | None:
-        """Return the name under which a payload is kept elsewhere."""
         inner = keeper(self.codec)
         return None if inner is None else inner.ticket(self.opened(data))
 
     def discard(self, ticket: str) -> None:
-        """Delete the payload of this name, whose job is done."""
         inner = keeper(self.codec)
         if inner is not None:
             inner.discard(ticket)
@@ -179,7 +175,6 @@ class Compressed(Around[T]):
         return f"Compressed({self.codec!r}, level={self.level})"
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Make the same around another codec."""
         return Compressed(codec, level=self.level, threshold=self.threshold, most=self.most)
 
     def encode(self, payload: T, /) -> bytes:

@@ -201,7 +201,6 @@ class Encrypted(Around[T]):
             ) from None
 
     def opened(self, data: bytes) -> bytes:
-        """Decrypt by the key that the envelope names."""
         name, head, nonce, sealed = self._parts(data)
         shown = name.decode("utf-8", "backslashreplace")
         key = self._keys.get(name)

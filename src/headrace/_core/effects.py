@@ -296,7 +296,6 @@ def send_all(ops: Sequence[Op[R]]) -> Call[list[R]]:
 
 
 def on_behalf(consumer: object, call: Role) -> Role:
-    """Make a call of *consumer* in a role of several consumers."""
     with suppress(StopIteration):
         effect = next(call)
         while True:

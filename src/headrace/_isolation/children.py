@@ -41,8 +41,6 @@ def method(isolation: Isolation) -> str:
 
 @define(eq=False)
 class Process:
-    """A child process, as its parent knows it."""
-
     process: Any
     link: Link
     most: float  # jobs until it is replaced

@@ -81,8 +81,6 @@ class Isolated:
 
 @define(eq=False)
 class _Turn:
-    """One job, or batch, in a child."""
-
     handler: Isolated
     child: Process
     jobs: Sequence[Job[Any]]

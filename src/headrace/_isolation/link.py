@@ -45,7 +45,6 @@ class Link:
             raise Broken(str(error)) from None
 
     def arrived(self, seconds: float) -> bool:
-        """Wait until a message, or the end of the connection, is there."""
         return bool(self._poll.poll(max(0.0, seconds) * 1000))
 
     def receive(self) -> tuple[Head, list[bytes]]:

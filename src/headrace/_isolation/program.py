@@ -20,8 +20,6 @@ CHILD = "headrace._isolation.child"  # imported by children only: a parent of th
 
 @frozen
 class Place:
-    """The place of a function, which is its module, and its path within."""
-
     module: str
     path: str
 

@@ -183,7 +183,6 @@ class Jobs:
             yield claim, reason
 
     def placed(self, claim: Claim) -> None:
-        """Add the place to the id of a job that was enqueued without one."""
         if not claim.named:
             object.__setattr__(claim.job, "id", claim.entry + self._place)
 

@@ -60,7 +60,6 @@ class Keys:
 
     @property
     def shards(self) -> str:
-        """The key of the table that lists the shards of the queue's group."""
         return f"{self.prefix.removesuffix(f':{self.queue}:')}:shards"
 
     def key(self, name: str) -> str:

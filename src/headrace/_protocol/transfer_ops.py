@@ -32,7 +32,6 @@ class Intent:
 
     @property
     def nonce(self) -> str:
-        """The name by which the target shard knows the job."""
         return self.name.split(" ")[2]
 
     @property

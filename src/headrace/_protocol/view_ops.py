@@ -90,7 +90,6 @@ def counts(ops: Ops) -> Op[Counts]:
 
 
 def levels(ops: Ops) -> Op[int]:
-    """Ask for the queue's known number of priority levels, the first included."""
     return ops.op("levels", [], lambda reply: int(reply) + 1)
 
 

@@ -55,8 +55,6 @@ class Waits:
 
 @frozen
 class Isolated:
-    """The instruments of the child processes of isolated handlers."""
-
     killed: Any
     recycled: Any
     start: Any

@@ -170,7 +170,6 @@ class Propagator:
         self.parents = self.more = frozenset[str]()
 
     def refresh(self) -> None:
-        """Follow a change of the global propagator."""
         textmap: Any = propagate.get_global_textmap()
         if textmap is not self._textmap:
             fields = frozenset[str](textmap.fields)

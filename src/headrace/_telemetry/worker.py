@@ -76,7 +76,6 @@ class WorkerTelemetry:
         consumer.gauge = self
 
     def refresh(self) -> None:
-        """Follow a change of the global providers."""
         self.tracer = tracer()
         self.meters = instruments()
         self.on = self.tracer is not None or self.meters is not None

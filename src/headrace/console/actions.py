@@ -82,8 +82,6 @@ def is_internal(header: str) -> bool:
 
 @frozen
 class ActionRequest:
-    """An action that a user asks for, with its queue, its form, and the reader of queues."""
-
     queue: AsyncQueue[Any]
     form: Form
     inspector: AsyncInspector

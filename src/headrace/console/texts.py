@@ -125,7 +125,6 @@ def timing(one: Schedule) -> str:
 
 
 def clock(moment: float | None) -> str:
-    """Write a moment in UTC, or as a number if no calendar has it."""
     if moment is None:
         return ""
     try:

@@ -19,8 +19,6 @@ from headrace.errors import ConfigurationError, requiring
 
 @frozen
 class Contract:
-    """The names of one package."""
-
     package: str
     Task: Any = field(init=False)
     TaskContext: Any = field(init=False)

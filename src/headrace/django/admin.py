@@ -14,8 +14,6 @@ _urls: Any = import_module("django.urls")
 
 @_admin.register(Queue)  # pyright: ignore[reportUntypedClassDecorator]
 class QueueAdmin(_admin.ModelAdmin):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """The pages, in place of a list of rows."""
-
     def get_urls(self) -> list[Any]:
         """Return the addresses of the pages, each behind the admin's own door."""
         door = self.admin_site.admin_view(view)

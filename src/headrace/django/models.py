@@ -68,8 +68,6 @@ class NoRows(_models.Manager):  # type: ignore[misc]  # pyright: ignore[reportUn
 
 
 class Queue(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """The queues, as the admin names them."""
-
     objects = NoRows()
 
     class Meta:

@@ -33,8 +33,6 @@ class Dialect:
 
 @frozen
 class Answer:
-    """The answer to a statement."""
-
     rowcount: int
     rows: list[Any]
 
@@ -44,8 +42,6 @@ class Answer:
 
 @frozen(eq=False)
 class DjangoConnection:
-    """A connection of Django."""
-
     engine: Any
     dialect: Dialect = field(init=False)
 

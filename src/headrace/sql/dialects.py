@@ -63,7 +63,6 @@ def page(dialect: str, schema: str | None = None) -> str:
 
 
 def statements(dialect: str, schema: str | None = None) -> list[str]:
-    """Return the statements of the page, without comments."""
     plain = re.sub(r" *--.*", "", page(dialect, schema))
     return [one.strip() for one in plain.split(";\n") if one.strip()]
 

@@ -231,7 +231,6 @@ def _piggyback(consumer: Consumer, limit: int) -> Call[bool]:
 
 
 def _received(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
-    """Process the answer to a lease call of the role `wait`."""
     consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
     yield from _granted(consumer, call, grant)
     if consumer.leasing.saturated:  # since this call was sent

@@ -194,7 +194,6 @@ def _found(some: Sequence[Consumer], command: tuple[Arg, ...]) -> Call[Collectio
 
 
 def _wake(consumers: Collection[Consumer]) -> Role:
-    """Let the role `fetch` of each of these consumers lease."""
     for consumer in consumers:
         consumer.leasing.woken = consumer.leasing.available = True
         yield Wake(owner=consumer)

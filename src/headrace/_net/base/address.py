@@ -233,7 +233,6 @@ Timeout = float | timedelta | None
 
 
 def least(*bounds: float | None) -> float | None:
-    """Return the smallest of several limits, where `None` means no limit."""
     return min((bound for bound in bounds if bound is not None), default=None)
 
 

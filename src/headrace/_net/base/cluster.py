@@ -105,7 +105,6 @@ class Slots:
 
     @property
     def complete(self) -> bool:
-        """Whether the map was ever learnt."""
         return bool(self._map.nodes)
 
     def due(self) -> bool:

@@ -266,7 +266,6 @@ class Trip:
         return None if self.within is None else max(0.0, self.within - self.spent)
 
     def answered(self) -> None:
-        """Record that the last attempt has a reply, which may be an error."""
         self.unanswered -= 1
 
     def leaves(self) -> None:
@@ -338,7 +337,6 @@ class RetryBudget:
         return heals(error, self.trip.ops, good=self.outage.answers > 0, rights=self.rights)
 
     def before(self, state: RetryCallState) -> None:
-        """Record that the pause is over, for tenacity."""
         self._passed(state.upcoming_sleep)
 
     def failed(self, error: BaseException) -> None:

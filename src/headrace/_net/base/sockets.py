@@ -16,7 +16,6 @@ codecs.lookup("idna")
 
 
 def socket_of(connection: Any) -> Any:
-    """Return the socket of an open connection of either colour."""
     writer = getattr(connection, "_writer", None)
     return getattr(connection, "_sock", None) if writer is None else writer.get_extra_info("socket")
 

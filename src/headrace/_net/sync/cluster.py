@@ -146,7 +146,6 @@ class ClusterExecutor(Executor):
             self._begin_search()
 
     def _begin_search(self) -> MapSearch:
-        """Return the current search for the map. Begin one if none is under way."""
         with self._searching:
             search = self._search
             if search is None or search.over.is_set() or search.home != here():

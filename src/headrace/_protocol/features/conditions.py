@@ -111,7 +111,6 @@ class Admission:
         return self._op(items, AWAITS_S, together=False, join=self.single_awaiting)
 
     def chunk(self, items: Sequence[Item], *, awaits: bool) -> Op[list[Receipt | Refusal | Sealed]]:
-        """Add items if there is room for all of them."""
         return self._op(items, AWAITS_S if awaits else 0, together=True)
 
     def _op(

@@ -130,7 +130,6 @@ def as_typed(message: str, options: Mapping[str, str], given: Container[str]) ->
 
 
 def _options() -> tuple[dict[str, str], set[str]]:
-    """Return how the options of the running command are typed, by name, and which were given."""
     import typer  # here: the processes of a worker need none
 
     # typer has its own copy of click, or uses it

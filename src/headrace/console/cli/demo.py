@@ -125,8 +125,6 @@ def totals(results: Mapping[str, str]) -> dict[str, Any]:
 
 @define
 class Run:
-    """One demonstration, from the first worker to the last event."""
-
     queue: Queue
     folder: Path
     total: int

@@ -152,9 +152,6 @@ def _notes(row: dict[str, Any]) -> str:
 def show_stats(
     inspector: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False
 ) -> None:
-    """Print queues as one JSON object by name, or as a table. They have *rates* if they were read
-    twice.
-    """
     rows = {view.name: _stats(inspector, view, rates=rates) for view in views}
     if in_json:
         print_out(json_of(rows, 2 if sys.stdout.isatty() else None))

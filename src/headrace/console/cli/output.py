@@ -178,9 +178,6 @@ def show_each(
 
 
 def show_fields(rows: Fields) -> None:
-    """Print names and values, one pair a line. They are aligned on a terminal, with a tab between
-    them elsewhere.
-    """
     texts = [(plain(name), plain(str(value))) for name, value in rows if value not in (None, "")]
     width = max((len(name) for name, _ in texts), default=0)
     for name, value in texts:

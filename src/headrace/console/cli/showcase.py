@@ -28,7 +28,6 @@ KEPT: dict[str, Any] = {"history": 1000, "tracebacks": True, "trends": True}
 
 @contextmanager
 def running() -> Generator[str, None, None]:
-    """Run a producer and two workers on a private server, and yield its URL."""
     with ExitStack() as stack:
         url = f"embedded:{stack.enter_context(tempfile.TemporaryDirectory(prefix='headrace-web-'))}/server"
         fair: dict[str, Any] = {

@@ -84,7 +84,6 @@ class Log:
         return time.monotonic() - self._begun
 
     def write(self, call: str, sent: float, ids: Sequence[str], *, answered: bool = True) -> None:
-        """Add the line of a call that has ended now."""
         line = Line(call, sent, self.now(), ids, answered)
         text = json.dumps(asdict(line)).encode()
         with self._lock:
@@ -105,8 +104,6 @@ class Log:
 
 @frozen
 class Verdict:
-    """The numbers of jobs and calls by their ends."""
-
     acknowledged: int
     """Jobs whose enqueue was acknowledged."""
     completed: int

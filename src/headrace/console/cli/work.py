@@ -53,8 +53,6 @@ CONNECTIONS_AT_MOST = 100  # of probes, at once
 
 @define(eq=False)
 class Process:
-    """A child process, and our end of its link."""
-
     popen: subprocess.Popen[bytes]
     link: socket.socket
     number: int = 0  # among the processes of one worker
@@ -106,7 +104,6 @@ class Process:
 
 
 def end(processes: Iterable[Process]) -> None:
-    """Stop the processes, by force if need be."""
     processes = list(processes)
     for process in processes:
         process.popen.send_signal(signal.SIGCONT)

@@ -174,7 +174,6 @@ class Pane(Screen[None]):
 
     @property
     def sought(self) -> str:
-        """The text that rows must have."""
         return self.filter
 
     @property

@@ -49,8 +49,6 @@ def _styles_of(column: int, state: str) -> tuple[tuple[int, str], ...]:
 
 
 class WorkersPane(Pane):
-    """The workers of all queues, a row for each program."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*WORKER_BINDINGS]
     KEYS = WORKER_KEYS
     COLUMNS: ClassVar[Sequence[Column]] = (

@@ -22,8 +22,6 @@ GAP_X, GAP_Y, MARGIN = 52, 18, 6
 
 @frozen
 class Box:
-    """A stage, and the place of its box."""
-
     stage: StageView
     x: int
     y: int
@@ -74,8 +72,6 @@ class Arrow:
 
 @frozen
 class Graph:
-    """A drawn flow, its size in pixels, and its description in words."""
-
     width: int
     height: int
     boxes: tuple[Box, ...]

@@ -26,8 +26,6 @@ class NotThere(Refused):
 
 @frozen
 class PageRequest:
-    """One request for a page with its address, its rights, and the reader of queues."""
-
     request: Request
     rights: Rights
     inspector: AsyncInspector
@@ -44,7 +42,6 @@ class PageRequest:
         return queue
 
     async def seen(self) -> tuple[Overview, list[QueueView]]:
-        """Read the overview. Return it, and the queues that the user may see."""
         view = await self.inspector.overview()
         return view, [queue for queue in view.queues if self.rights.sees(queue.name)]
 
@@ -77,7 +74,6 @@ def by_state(counts: Counts) -> dict[str, int]:
 
 
 def ticks(request: PageRequest, state: str, queue: str) -> list[str]:
-    """Return the actions for ticked rows of a list that the reader may take."""
     listed = "waiting" if state == "blocked" else state  # blocked jobs, too, can be cancelled
     return [one for one in TICKED_TEXTS if listed in BULK[one] and request.rights.may(queue, one)]
 

@@ -46,7 +46,6 @@ class Bar:
 
     @property
     def took(self) -> float | None:
-        """Its length in seconds, as far as it is known."""
         return (
             None if self.began is None or self.ended is None else max(0.0, self.ended - self.began)
         )

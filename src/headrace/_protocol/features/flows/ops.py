@@ -478,7 +478,6 @@ class FlowOps:
         return " ".join([*stage.next, *(f"+{name}" for name in stage.children)]) or "-"
 
     def drawing(self, counts: Mapping[str, Counts] | None) -> str:
-        """Draw the declared stages as a Mermaid flowchart."""
         states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
         number = {name: f"s{i}" for i, name in enumerate(self.declared())}
         lines = ["flowchart LR"]

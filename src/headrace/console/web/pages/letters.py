@@ -7,9 +7,6 @@ from headrace.console.web.request import Answer, NotThere, PageRequest, ticks
 
 
 async def dead(request: PageRequest) -> Answer:
-    """Show the dead letters of all queues, or of one, by reason and kind. With a group, show its
-    letters.
-    """
     name = request.param("name")
     key = request.param("group")
     view, queues = await request.seen()

@@ -169,7 +169,6 @@ def _latest(queue: QueueView) -> list[Chart]:
 
 
 async def matching(request: PageRequest) -> Answer:
-    """Show how far a bulk action has come, and let it go on."""
     name = request.queue()
     fields = {word: request.param(word)[:1000] for word in ONWARD}
     if request.param("state") not in BULK.get(fields["action"], ()):
