@@ -70,6 +70,9 @@ def noted(number: int, path: str) -> int:
 # -- how a handler may misbehave -------------------------------------------------------------------
 
 
+def behaves() -> None: ...
+
+
 def loops_in_c() -> None:
     re.match(r"(a+)+$", "a" * 40 + "b")
 

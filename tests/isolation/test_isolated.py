@@ -226,7 +226,7 @@ def test_a_handler_that_misbehaves_fails_one_job(work: Work, queue: Queue, how: 
     """Jobs beside it, and after it, end well."""
     limits = Isolation(processes=2, memory_mb=1024, grace_s=0.2)
     queue.enqueue(how.encode(), id="bad")
-    queue.enqueue_many([b"closes"] * 5)
+    queue.enqueue_many([b"behaves"] * 5)
     with work.handling(app.misbehave, isolate=limits, deadline=1, retry=NEVER):
         until(lambda: not (queue.counts().waiting or queue.counts().leased))
         counts = queue.counts()

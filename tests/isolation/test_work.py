@@ -64,6 +64,9 @@ def test_work_isolates_all_handlers(newest: Server, tmp_path: Path) -> None:
 
 def test_recycling_without_isolation_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headrace", "work", "app:worker", "--recycle-jobs", "9"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
     assert done.returncode != 0
     assert "--isolate" in done.stderr
