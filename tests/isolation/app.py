@@ -228,5 +228,10 @@ def add(first: int, second: int) -> int:
 
 
 @tasks.task()
+def done_early(number: int) -> int:
+    raise Complete(number)
+
+
+@tasks.task()
 def shout(text: str) -> str:
     return f"{tasks.job.attempt} {text.upper()}"

@@ -133,6 +133,8 @@ def test_tasks_share_their_children(work: Work, newest: Server) -> None:
         said = there.enqueue(app.shout.new("hej").payload, headers={"kind": "shout"})
         assert added.result(timeout=PATIENCE) == b"5"
         assert said.result(timeout=PATIENCE) == b'"1 HEJ"'
+        done = there.enqueue(app.done_early.new(7).payload, headers={"kind": "done_early"})
+        assert done.result(timeout=PATIENCE) == b"7"
         there.close()
 
 

@@ -74,7 +74,6 @@ def processors() -> int:
 
 
 def isolated(handler: HandlerSettings, stops: list[Hook]) -> HandlerSettings:
-    """Start the children of isolated handlers, if a queue has some."""
     each = handler.kinds.values() or [handler]
     if all(one.isolation is None for one in each):
         return handler

@@ -26,9 +26,7 @@ class Asks(Protocol):
         """Ask the parent, and wait for its answer. Raises its error."""
         ...
 
-    def tell(self, head: Head) -> None:
-        """Send something that has no answer."""
-        ...
+    def tell(self, head: Head) -> None: ...
 
 
 class AskedSteps:

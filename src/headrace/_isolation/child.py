@@ -23,8 +23,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from opentelemetry import context, propagate
-
 from headrace import _forks
 from headrace._codecs.recorded import Recorded
 from headrace._isolation.asked import Answer, AskedSteps
@@ -33,6 +31,7 @@ from headrace._isolation.program import MIB, Program, Served, served
 from headrace._isolation.values import packed, remade, told
 from headrace._model.codec import BytesCodec, as_bytes, untyped
 from headrace._model.job import Job, ShardedName
+from headrace._telemetry.tracing import continued
 from headrace.errors import Complete, Verdict
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -163,31 +162,25 @@ class Child:
     def _serve(self, head: Head, parts: list[bytes]) -> None:
         answer: Head = {"is": "done"}
         data: list[bytes] = []
-        token = None
+        function, encode = self._functions[head["kind"]]
+        awaits = inspect.iscoroutinefunction(function)
         try:
-            function, encode = self._functions[head["kind"]]
-            awaits = inspect.iscoroutinefunction(function)
             jobs = [
                 self._job(one, part, awaits=awaits)
                 for one, part in zip(head["jobs"], parts, strict=True)
             ]
-            if head["trace"]:
-                token = context.attach(propagate.extract(head["trace"]))
-            result = function(jobs if self._program.batch else jobs[0])
-            if inspect.isawaitable(result):
-                result = self._awaited(result)
+            with continued(head["trace"]):
+                result = function(jobs if self._program.batch else jobs[0])
+                if inspect.isawaitable(result):
+                    result = self._awaited(result)
             self._ended(answer, data, result, encode)
+        except Complete as verdict:
+            self._ended(answer, data, verdict.result, encode)
         except BaseException as error:
-            if isinstance(error, Complete):
-                self._ended(answer, data, error.result, None)
-            else:
-                answer["error"] = told(error)
-                answer["memory"] = isinstance(error, MemoryError)
-        if token is not None:
-            context.detach(token)
+            answer["error"] = told(error)
+            answer["memory"] = isinstance(error, MemoryError)
         if self._program.measures:
             answer["rss"] = resident()
-        del parts, head  # payloads may be large
         self._link.send(answer, data)
 
     def _ended(

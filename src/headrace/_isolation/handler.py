@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from attrs import define
-from opentelemetry import propagate, trace
 
 from headrace._isolation.carried import Carried, innermost
 from headrace._isolation.children import LOOK_S, Children, Process
@@ -17,6 +16,7 @@ from headrace._isolation.link import Broken, Head
 from headrace._isolation.values import remade, told, unpacked
 from headrace._model.codec import as_bytes
 from headrace._model.job import Job
+from headrace._telemetry.tracing import handed_on
 from headrace.errors import Killed
 
 
@@ -58,13 +58,10 @@ class Isolated:
         return _Turn(self, child, jobs).result()
 
     def _head(self, jobs: Sequence[Job[Any]]) -> Head:
-        carrier: dict[str, str] = {}
-        if trace.get_current_span().get_span_context().is_valid:
-            propagate.inject(carrier)
         return {
             "is": "job",
             "kind": self.kind,
-            "trace": carrier,
+            "trace": handed_on(),
             "jobs": [
                 {
                     "id": job.id,

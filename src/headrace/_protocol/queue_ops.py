@@ -23,7 +23,7 @@ from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, NewJob, on_wi
 from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
-from headrace._model.shards import apart, is_entry
+from headrace._model.shards import ENTRY_ID, apart, is_entry
 from headrace._model.terms import IN_TERMS
 from headrace._model.terms import cost as checked_cost
 from headrace._protocol import replies
@@ -617,7 +617,7 @@ def _arguments(item: Item) -> tuple[str | bytes, ...]:
 
 
 def _weight(item: Item) -> int:
-    return BYTES_PER_SCRIPT if is_entry(item[0]) else sum(map(len, item[2]))
+    return BYTES_PER_SCRIPT if ENTRY_ID.fullmatch(item[0]) else sum(map(len, item[2]))
 
 
 def enqueue_one(ops: Ops) -> Prepared[bytes, tuple[str, bool]]:

@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar
@@ -194,6 +194,22 @@ def injected(context: Context | None = None) -> list[str]:
     for name, value in carrier.items():
         flat += (name, value)
     return flat
+
+
+def handed_on() -> list[str]:
+    """Return flat headers that carry the current span to another process, if there is one."""
+    return injected() if trace.get_current_span().get_span_context().is_valid else []
+
+
+@contextmanager
+def continued(flat: Sequence[str]) -> Generator[None]:
+    """Make the context of another process, from its flat headers, the current one."""
+    carrier = dict(zip(flat[::2], flat[1::2], strict=True))
+    token = contexts.attach(propagate.extract(carrier))
+    try:
+        yield
+    finally:
+        contexts.detach(token)
 
 
 def carries_context(headers: Mapping[str, str]) -> bool:
