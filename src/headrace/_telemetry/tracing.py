@@ -202,7 +202,7 @@ def handed_on() -> list[str]:
 
 
 @contextmanager
-def continued(flat: Sequence[str]) -> Generator[None]:
+def continued(flat: Sequence[str]) -> Generator[None, None, None]:
     """Make the context of another process, from its flat headers, the current one."""
     carrier = dict(zip(flat[::2], flat[1::2], strict=True))
     token = contexts.attach(propagate.extract(carrier))
