@@ -114,7 +114,7 @@ Repeat it with `python bench/loss.py --write`, or on a server of yours with `hea
 
 @frozen
 class Stand:
-    """A queue on servers that were started for it, and what kills one of them."""
+    """A queue on servers that were started for it, and the fault that ends one of them."""
 
     queue: Queue
     kill: Callable[[], object]
@@ -175,7 +175,7 @@ def alone(
 
 
 def noting(folder: Path) -> dict[str, str]:
-    """Build the library that notes what is synced, and return the environment that loads it."""
+    """Build the library that notes each fsync, and return the environment that loads it."""
     source = folder / "synced.c"
     library = folder / "synced.so"
     source.write_text(SYNCED)

@@ -113,7 +113,7 @@ class Mailbox:
 
 
 class Child:
-    """The loop over jobs, and what their handlers ask the parent for."""
+    """The loop over jobs, and the requests of their handlers to the parent."""
 
     def __init__(
         self, link: Link, program: Program, functions: Mapping[str | None, Served]
@@ -153,7 +153,7 @@ class Child:
             self._loop.close()
 
     def _watch(self) -> None:
-        """End with our parent, and end what our handlers have started."""
+        """End with our parent, and end all processes that our handlers have started."""
         self._link.closed()
         with suppress(OSError):
             os.killpg(0, signal.SIGKILL)

@@ -71,9 +71,6 @@ class Process:
             self.process.join(patience)
             if self.gone():
                 break
-        self.bury()
-
-    def bury(self) -> None:
         self.retired = True
         self._signal(signal.SIGKILL)
         self.link.close()
@@ -102,7 +99,6 @@ class Children:
         self._idle: queue.SimpleQueue[Process | BaseException] = queue.SimpleQueue()
         self._lock = _forks.lock()
         self._alive: set[Process] = set()
-        self._starting = 0
         self._closed = False
 
     def begin(self) -> None:

@@ -97,7 +97,7 @@ class _Turn:
                     if head["is"] != "done":
                         self._serve(head, parts)
                         continue
-                except (Broken, KeyError, TypeError):  # it has ended, or writes what it likes
+                except (Broken, KeyError, TypeError):  # it has ended, or sent no message
                     raise children.died(self.child) from None
                 return self._ended(head, parts)
             if left <= 0:
@@ -124,7 +124,7 @@ class _Turn:
             return None
         return parts[0] if self.handler.bare else innermost(self.handler.codec).decode(parts[0])
 
-    # -- what the child asks for -------------------------------------------------------------------
+    # -- requests of the child ---------------------------------------------------------------------
 
     def _serve(self, head: Head, parts: list[bytes]) -> None:
         kind = head["is"]

@@ -47,12 +47,10 @@ def place_of(function: Any) -> Place:
 
 def isolated(handler: HandlerSettings, stops: Stops) -> HandlerSettings:
     """Start the children of a queue's isolated handlers, and return settings that use them. The
-    function that ends the children is added to *stops*. Without isolation nothing changes.
+    function that ends the children is added to *stops*. At least one handler is isolated.
     """
     each = dict(handler.kinds) or {None: handler}
     some = {kind: one for kind, one in each.items() if one.isolation is not None}
-    if not some:
-        return handler
     isolation = _agreed(handler.queue, [one.isolation for one in some.values()])
     program = Program(
         {kind: place_of(one.function) for kind, one in some.items()},
@@ -95,6 +93,3 @@ def _agreed(queue: str, some: list[Isolation | None]) -> Isolation:
                 "children: give the same isolate= to each"
             )
     return first
-
-
-__all__ = ["isolated", "place_of"]
