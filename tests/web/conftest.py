@@ -40,7 +40,6 @@ class Site:
         self.client: Any = Blocking(client, self._runner)
 
     def get(self, path: str = "", **query: str) -> httpx.Response:
-        """Ask for a page."""
         response: httpx.Response = self.client.get(path, params=query or None)
         return response
 

@@ -90,7 +90,7 @@ def test_enqueue_again(site: Any, newest: Server, shards: int) -> None:
         queue.enqueue(b'{"a":1}', id="a", headers=traced, priority=1, key="k", cost=2.5)
         queue.lease().complete()
         one = site()
-        form = one.get("job", queue="q", id="a").text
+        form = one.get("job", queue="q", id="a", ask="again").text
         assert re.search(r'<textarea name="payload"[^>]*>\n{\n  &#34;a&#34;: 1\n}</textarea>', form)
         assert (
             one.done("enqueue", queue="q", again="a", payload=PRETTY, id="b")
@@ -131,7 +131,7 @@ def test_a_payload_that_is_not_shown_whole_is_not_edited(
     queue.enqueue(payload, id="a")
     queue.lease().dead_letter("why")
     one = site(redact=lambda what, text, job: text.replace("s3cret", "***"))
-    form = one.get("job", queue="q", id="a").text
+    form = one.get("job", queue="q", id="a", ask="again").text
     assert "can't be edited here" in form
     assert "<textarea" not in form.partition("Enqueue again")[2]
     assert one.done("enqueue", queue="q", again="a", id="b") == "Job b was enqueued."
@@ -190,7 +190,7 @@ def test_payloads_are_typed_for_the_codec(
     with Queue("q", url=newest.url, codec=codec) as queue:
         queue.enqueue(first, id="a")
         one = site(codecs={"q": codec})
-        page = one.get("job", queue="q", id="a").text
+        page = one.get("job", queue="q", id="a", ask="again").text
         plain = isinstance(first, (bytes, dict, list))
         assert ("<textarea" in page.partition("Enqueue again")[2]) == plain
         shown = (
@@ -284,7 +284,7 @@ def test_redrive_from_a_step(site: Any, queue: Queue) -> None:
     assert (lease.job.step("charge", lambda: 1), lease.job.step("ship", lambda: 2)) == (1, 2)
     lease.dead_letter("why")
     one = site()
-    shown = one.get("job", queue="q", id="a").text
+    shown = one.get("job", queue="q", id="a", ask="step").text
     assert '<option value="charge">charge</option><option value="ship">ship</option>' in shown
     refused = one.post("redrive", queue="q", id="a", step="none", page="job")
     assert refused.status_code == 400

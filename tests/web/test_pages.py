@@ -58,7 +58,7 @@ def test_overview(site: Any, queue: Queue) -> None:
     queue.enqueue_many([b"x"] * 1234)
     queue.admin.pause()
     shown = text(site().get())
-    for words in ("q paused", "1,234", "Server time"):
+    for words in ("q paused", "1,234", "namespace headrace"):
         assert words in shown
 
 
@@ -281,9 +281,9 @@ def test_a_run(site: Any, queue: Queue) -> None:
     for part in (
         "40% page 12 of 30",
         "waits for the signal approved",
-        "charge done attempt 1",
+        "charge done",
         '{ "paid": 7 }',
-        "approved waiting attempt 1 ≥",
+        "approved waiting ≥",
     ):
         assert part in words, part
     hidden = site(
@@ -368,7 +368,7 @@ def test_an_end(site: Any, newest: Server) -> None:
         queue.lease().dead_letter("why")
     shown = site(access=lambda _: "read").get("job", queue="q", id="a")
     # the wait, and two attempts
-    assert len(re.findall(r'<rect x="[\d.]+%" width="[\d.]+%"', shown.text)) == 3
+    assert len(re.findall(r'<rect class="\w+" x="[\d.]+%" width="[\d.]+%"', shown.text)) == 3
     for words in (
         "completed a",
         "Attempt 1 failed",

@@ -85,11 +85,25 @@ def percent(part: float) -> str:
     return f"{part:.1%}" if 0 < part < 0.1 else f"{part:.0%}"
 
 
+SMALLER = {"min": (60, 1, "s"), "h": (3600, 60, "min"), "d": (86400, 3600, "h")}  # in seconds
+
+
+def spelled(seconds: float | None) -> str:
+    """Write a duration in its two largest units, as in `1 min 24 s`."""
+    text = span(seconds)
+    unit = text.rpartition(" ")[2]
+    if seconds is None or unit not in SMALLER:
+        return text
+    size, part, smaller = SMALLER[unit]
+    large, rest = divmod(round(seconds / part), size // part)
+    return f"{large} {unit} {rest} {smaller}" if rest else f"{large} {unit}"
+
+
 def from_now(moment: float | None, now: float) -> str:
     """Write how far a moment is from *now*, both of the server's clock."""
     if moment is None:
         return ""
-    return f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
+    return f"in {spelled(moment - now)}" if moment > now else f"{spelled(now - moment)} ago"
 
 
 def moment(name: str, text: str, now: float) -> float | None:

@@ -136,7 +136,6 @@ class Top(App[None]):
     # -- keys --------------------------------------------------------------------------------------
 
     def back(self) -> None:
-        """Go back to the pane before. The first one stays."""
         if len(self.screen_stack) > 2:
             self.pop_screen()
 

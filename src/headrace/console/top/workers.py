@@ -126,7 +126,6 @@ class WorkersPane(Pane):
 
 
 def _key_of(one: Program) -> Key:
-    """Return the key of a program, which is its first registration."""
     return (one.members[0].queue, one.members[0].name)
 
 

@@ -90,7 +90,6 @@ def is_same_origin(request: Request) -> bool:
 
 
 def visitor_of(request: Request) -> str:
-    """Return the secret of the browser that sends a request, or '' if it has none yet."""
     return request.cookies.get(VISITOR, "")
 
 

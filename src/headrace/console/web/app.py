@@ -34,6 +34,7 @@ from headrace.console.web.access import (
     rights_of,
     visitor_of,
 )
+from headrace.console.web.crumbs import crumbs, without_ask
 from headrace.console.web.pages import PAGES
 from headrace.console.web.pages.queue import FILTERS
 from headrace.console.web.render import STATIC, render, static_files, to
@@ -221,6 +222,9 @@ class Pages:
             "scheme": scheme if scheme in ("light", "dark") else "",
             "outcome": outcome,
             "here": "-",
+            "crumbs": (),
+            "ask": request.query_params.get("ask", ""),
+            "without_ask": without_ask(_name_of(request), request),
             "up": "../" * _name_of(request).count("/"),
             "pages": PAGES,
         }
@@ -245,7 +249,9 @@ class Pages:
             return found
         template, values = found
         outcome = self._outcome(wanted.param("outcome"), name, request)
-        return render(template, {**self._common(request, rights, outcome), "here": name, **values})
+        common = self._common(request, rights, outcome)
+        more = {"here": name, "crumbs": crumbs(name, wanted.param)}
+        return render(template, {**common, **more, **values})
 
     def _outcome(self, token: str, name: str, request: Request) -> str:
         """Return the outcome that *token* names, or '' if another browser took that action, or

@@ -1,17 +1,18 @@
-"""The timeline of a job, with a bar for its wait, each attempt and each step, on one axis of
+"""The timeline of a job, with a lane for each step, or else for each attempt, on one axis of
 time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
+from headrace.console.texts import clock, took
 from headrace.inspect import Attempt, JobView, Step
 
 # of ended attempts
-COLOURS = {"suspended": "quiet", "failed": "bad", "died": "bad", "completed": "good"}
-LEAST = 1.0  # per cent: the width of a bar at least
+COLOURS = {"suspended": "good", "failed": "bad", "died": "bad", "completed": "good"}
+LEAST = 0.5  # per cent: the width of a mark at least
 STEP_COLOURS = {
     "done": "good",
     "slept": "quiet",
@@ -21,15 +22,27 @@ STEP_COLOURS = {
     "not kept": "quiet",
 }
 PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "accent"}
+WAITS = ("sleeping", "slept", "waiting", "signalled", "timed out")  # steps that are no work
+CALM = ("", "done", "slept", "signalled", "completed", "suspended")  # states that need no badge
+SHOWN_AT_MOST = 20  # steps; of more, the ones that went well are folded
+SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+TICKS = 6  # of an axis at most
+
+
+@frozen
+class Mark:  # of a lane, in per cent of the axis
+    start: float
+    width: float
+    colour: str
+    hatched: bool = False
 
 
 @frozen
 class Bar:
-    """A bar of a timeline, with its `label` and its colour.
+    """A lane of a timeline, with its `label`, its colour and its marks.
 
     `state` is how it ended or stands. `began` and `ended` are `None` if they are not known, or not
-    yet. `start` and `width` are its place, in per cent of the axis. With a `bound` it took at least
-    (≥) or at most (≤) so long.
+    yet. With a `bound` it took at least (≥) or at most (≤) so long.
     """
 
     label: str
@@ -41,8 +54,7 @@ class Bar:
     step: Step | None = None
     worker: str | None = None
     bound: str = ""
-    start: float = 0.0
-    width: float = 0.0
+    marks: tuple[Mark, ...] = ()
 
     @property
     def took(self) -> float | None:
@@ -50,15 +62,31 @@ class Bar:
             None if self.began is None or self.ended is None else max(0.0, self.ended - self.began)
         )
 
+    @property
+    def calm(self) -> bool:
+        return self.state in CALM
+
+    @property
+    def hatched(self) -> bool:
+        if self.step is not None:
+            return self.state in WAITS
+        return self.attempt is None and self.state != "running"
+
 
 @frozen
 class Timeline:
-    """The bars of a job from its first enqueue to its end, or to now, or to its due time."""
+    """The lanes of a job from its first enqueue to its end, or to now.
+
+    `whole` has all of its `bars` in one lane. `ticks` are places in per cent of the axis, each with
+    a text and the text's anchor.
+    """
 
     bars: tuple[Bar, ...]
     steps: tuple[Bar, ...]
-    start: float
-    end: float
+    folded: tuple[Bar, ...]
+    """Steps before `steps` that are done, of a run with many."""
+    whole: Bar
+    ticks: tuple[tuple[float, str, str], ...]
     unknown: int
     """Attempts that are not recorded."""
 
@@ -69,9 +97,23 @@ def timeline(job: JobView, now: float) -> Timeline:
     times = [at for bar in (*bars, *steps) for at in (bar.began, bar.ended) if at is not None]
     start = min(times, default=now)
     end = max([*times, start + 0.001])
+    if not job.finished:
+        end = max(end, now)
+    axis = (start, end)
     recorded = sum(bar.label.startswith(job.counted.capitalize()) for bar in bars)
-    placed = [tuple(_placed(bar, start, end) for bar in some) for some in (bars, steps)]
-    return Timeline(placed[0], placed[1], start, end, max(0, _made(job) - recorded))
+    bars = [evolve(bar, marks=tuple(_marks((bar,), *axis))) for bar in bars]
+    failed = _failures(job.attempts, steps)
+    steps = [
+        evolve(bar, marks=(*_marks((bar,), *axis), *_marks(failed.get(bar.label, ()), *axis)))
+        for bar in steps
+    ]
+    folded, shown = _folded(steps)
+    ran = _marks((bar for bar in bars if not bar.hatched), *axis)
+    pauses = Mark(0.0, 100.0, "", hatched=True)
+    whole = Bar("Deliveries", "", "", start, end, marks=(pauses, *ran))
+    unknown = max(0, _made(job) - recorded)
+    ended = job.finished is not None
+    return Timeline(tuple(bars), shown, folded, whole, tuple(_ticks(*axis, ended)), unknown)
 
 
 def begun_by(job: JobView) -> float | None:
@@ -85,13 +127,53 @@ def begun_by(job: JobView) -> float | None:
     return min((at for at in times if at is not None), default=None)
 
 
-def _placed(bar: Bar, start: float, end: float) -> Bar:
-    known = [at for at in (bar.began, bar.ended) if at is not None]
-    if not known:
-        return bar
-    first, last = ((at - start) / (end - start) * 100 for at in (known[0], known[-1]))
-    width = max(LEAST, last - first)
-    return evolve(bar, start=round(min(first, 100 - width), 2), width=round(width, 2))
+def _marks(bars: Iterable[Bar], start: float, end: float) -> Iterator[Mark]:
+    for bar in bars:
+        known = [at for at in (bar.began, bar.ended) if at is not None]
+        if known:
+            first, last = ((at - start) / (end - start) * 100 for at in (known[0], known[-1]))
+            width = max(LEAST, last - first)
+            place = round(min(first, 100 - width), 2)
+            yield Mark(place, round(width, 2), bar.colour, bar.hatched)
+
+
+def _failures(attempts: Sequence[Attempt], steps: Sequence[Bar]) -> dict[str, list[Bar]]:
+    # A step is recorded when it ends, so an attempt failed at the step that was recorded next.
+    found: dict[str, list[Bar]] = {}
+    known = sorted(
+        (bar for bar in steps if bar.began is not None), key=lambda bar: bar.began or 0.0
+    )
+    for one in attempts:
+        if not one.failed or one.began is None:
+            continue
+        tried = next((bar for bar in known if (bar.began or 0.0) >= one.ended), None)
+        if tried is not None:
+            since = [at for at in (bar.ended for bar in known) if at and at <= one.ended]
+            began = max([one.began, *since])
+            found.setdefault(tried.label, []).append(
+                Bar("", "failed", "bad", began, one.ended, one)
+            )
+    return found
+
+
+def _folded(steps: Sequence[Bar]) -> tuple[tuple[Bar, ...], tuple[Bar, ...]]:
+    if len(steps) <= SHOWN_AT_MOST:
+        return (), tuple(steps)
+    before, last = steps[:-SHOWN_AT_MOST], steps[-SHOWN_AT_MOST:]
+    open_ones = [bar for bar in before if not bar.calm]
+    return tuple(bar for bar in before if bar.calm), (*open_ones, *last)
+
+
+def _ticks(start: float, end: float, ended: bool) -> Iterator[tuple[float, str, str]]:
+    whole = end - start
+    yield 0.0, f"{clock(start)[11:19]} UTC", "start"
+    least = whole / TICKS
+    every = next((one for one in SECONDS if one >= least), -(-least // 86400) * 86400)
+    for number in range(1, TICKS):
+        place = number * every / whole * 100
+        if 25 < place < 88 and every >= least and whole >= 1:
+            yield round(place, 2), f"+{took(float(number * every))}", "middle"
+    yield 100.0, clock(end)[11:19] or "the end" if ended else "now", "end"
 
 
 def _bars(job: JobView, now: float) -> Iterator[Bar]:
@@ -101,7 +183,7 @@ def _bars(job: JobView, now: float) -> Iterator[Bar]:
     first = delivered if job.attempt == 1 else None
     if attempts:
         first = attempts[0].began
-    left = first if attempts or job.state == "leased" else job.finished or min(now, job.due or now)
+    left = first if attempts or job.state == "leased" else job.finished or now
     if job.enqueued_at is not None and left is not None:
         yield Bar(
             "Wait",
@@ -119,9 +201,8 @@ def _bars(job: JobView, now: float) -> Iterator[Bar]:
         yield Bar(
             f"{word} {_last(job)}", "running", "good", delivered, now, worker=job.holder, bound="≥"
         )
-    elif job.state in PAUSES and (attempts or job.due):
-        began = attempts[-1].ended if attempts else now
-        yield Bar(job.state.capitalize(), "", PAUSES[job.state], began, max(now, job.due or now))
+    elif job.state in PAUSES and attempts:
+        yield Bar(job.state.capitalize(), "", PAUSES[job.state], attempts[-1].ended, now)
     elif job.state in ("cancelled", "deleted"):
         yield Bar(job.state.capitalize(), "", "quiet", None, job.finished)
 

@@ -13,11 +13,11 @@ from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, latest
 from headrace.console.web.timeline import begun_by, timeline
 from headrace.inspect import JobView, QueueView
-from headrace.platform import HEADERS, one_line, span
+from headrace.platform import HEADERS, span
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 COUNTED_AT_MOST = 1000  # jobs in front of one
-SUSPENDED = {"waiting": "Waits for the signal", "sleeping": "Sleeps"}  # by the states of steps
+SUSPENDED = ("waiting", "sleeping")  # states of steps for which a run waits
 DEAD_ACTIONS = ("redrive", "purge_dead")
 OPEN_ACTIONS = ("cancel", "expire", "signal", "reschedule")
 Figure = tuple[str, str, str]  # its name, its value, and a remark
@@ -48,6 +48,11 @@ async def job(request: PageRequest) -> Answer:
         "internal": internal,
         "key": found.headers.get(HEADERS.key, ""),
         "figures": list(_figures(found, page.queue, now)),
+        "waits": [
+            step
+            for step in found.steps
+            if step.state in SUSPENDED and not found.ended and found.state != "dead"
+        ],
         "drawn": timeline(found, now),
         "again": request.rights.may(name, "enqueue") and found.payload.size > 0 and not run,
         "acts": [action for action in _actions(found) if request.rights.may(name, action)],
@@ -81,18 +86,8 @@ def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
         )
         yield "Fencing token", str(job.token) if job.token is not None else "–", ""
     elif job.suspended:
-        for step in job.steps:
-            if step.state in SUSPENDED:
-                yield (
-                    SUSPENDED[step.state],
-                    one_line(step.name),
-                    f"for {span(max(0.0, now - step.began))}",
-                )
-        yield (
-            "Due",
-            from_now(job.due, now) if job.due else "–",
-            "" if job.due else "when its signal comes",
-        )
+        if job.enqueued_at is not None:
+            yield "Began", from_now(job.enqueued_at, now), "its first enqueue"
     elif job.state in ("delayed", "blocked"):
         yield (
             "Due",

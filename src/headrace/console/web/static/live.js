@@ -120,7 +120,7 @@ function update(fresh) {
 
 // Reads this page again. Returns its document, or else the reason why there is none.
 async function read() {
-  const address = new URL(location.href);
+  const address = new URL(by("content").dataset.address ?? location.href, location.href);
   address.searchParams.delete("outcome");
   try {
     const signal = AbortSignal.timeout(ANSWER_WITHIN_MS);
@@ -190,6 +190,13 @@ if (retries || !document.querySelector("[data-reason]")) {
 // Before a page is shown: parts that need this script, or the clipboard, appear only with it.
 function prepare(root) {
   for (const button of root.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+  for (const one of root.querySelectorAll("time")) {
+    const at = new Date(one.dateTime);
+    if (isNaN(at) || !at.getTimezoneOffset()) continue; // UTC is the time here
+    const here = `${at.toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", second: "2-digit"})} here`;
+    if (one.dataset.local === undefined) one.title = `${one.title} (${here})`;
+    else one.textContent += ` (${here})`;
+  }
 }
 prepare(document);
 
@@ -204,6 +211,18 @@ document.addEventListener("click", async ({target}) => {
     button.textContent = "The browser refused";
   }
   setTimeout(() => (button.textContent = label), EVERY_MS);
+});
+
+// -- menus ------------------------------------------------------------------------------------------------
+
+const closed = (but) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(but)) menu.open = false;
+};
+document.addEventListener("click", ({target}) => closed(target));
+document.addEventListener("focusin", ({target}) => closed(target));
+document.addEventListener("keydown", ({key, target}) => {
+  const menu = key === "Escape" && target.closest("details.menu[open]");
+  if (menu) closed(null), menu.firstElementChild.focus();
 });
 
 // -- ticked rows ------------------------------------------------------------------------------------------
@@ -251,7 +270,7 @@ if (scheme) {
 
 // -- keys -------------------------------------------------------------------------------------------------
 
-const PLACES = {o: "./", q: "./", d: "dead", w: "workers", s: "schedules", f: "flows", t: "tenants"};
+const PLACES = {o: "./", q: "#queues", d: "dead", w: "workers", s: "schedules", f: "flows", t: "tenants"};
 const OFF = "headrace_keys=off"; // the cookie of a user who wants none
 let row = 0, going = 0;
 
