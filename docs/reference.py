@@ -35,64 +35,60 @@ from headrace._telemetry.metrics import Instruments
 from headrace.console.cli.app import app
 from headrace.errors import REASON_CHARACTERS
 
-FOLDER = Path(__file__).parent / "reference"
+DOCS = Path(__file__).parent
+FOLDER = DOCS / "reference"
+CONFIG = DOCS.parent / ".mkdocs.yml"
 WRITTEN = "<!-- Written by docs/reference.py from {}. Do not edit. -->\n"
 
 # -- the API ---------------------------------------------------------------------------------------
 
-# Each page: its title, and its names; a module stands for all names of it that no page before has.
-API: dict[str, tuple[str, list[str]]] = {
-    "queue": (
-        "Queue",
+# A class with calls has a page of its own. `inspect.Admin` is a class of a module.
+CLASSES = [
+    "Queue",
+    "Receipt",
+    "Job",
+    "Lease",
+    "Tasks",
+    "Task",
+    "Flow",
+    "Worker",
+    "AsyncWorker",
+    "inspect.Admin",
+    "inspect.Inspector",
+    "inspect.Overview",
+    "inspect.ChildView",
+    "inspect.DeadPage",
+    "codecs.Codec",
+    "codecs.JSONCodec",
+    "codecs.MsgpackCodec",
+    "codecs.PydanticCodec",
+    "codecs.Compressed",
+    "codecs.Encrypted",
+    "codecs.Offloaded",
+    "codecs.DirectoryStore",
+    "sql.Outbox",
+]
+# Each shared page: its title, and its names; a module stands for all names of it that no page
+# before has.
+SHARED: dict[str, tuple[str, list[str]]] = {
+    "functions": ("Functions", ["as_completed", "queues", "workers"]),
+    "options": (
+        "Options",
         [
-            "Queue",
-            "Receipt",
+            "NewJob",
+            "Rate",
+            "Limit",
             "Debounce",
             "Throttle",
             "Replace",
-            "Rate",
-            "Limit",
-            "as_completed",
-            "queues",
-            "workers",
+            "FlowJob",
+            "Next",
+            "FanOut",
         ],
     ),
-    "admin": (
-        "Admin",
+    "verdicts": (
+        "Verdicts",
         [
-            "inspect.Admin",
-            "inspect.Bulk",
-            "inspect.Repairs",
-            "Schedule",
-            "inspect.Shard",
-            "inspect.Resharding",
-            "inspect.Share",
-            "inspect.WorkerState",
-            "inspect.WorkerFacts",
-            "inspect.OtherTerms",
-        ],
-    ),
-    "job": (
-        "Job and lease",
-        [
-            "Job",
-            "NewJob",
-            "Lease",
-            "Counts",
-            "Event",
-            "JobState",
-            "inspect.Attempt",
-            "inspect.Step",
-            "inspect.Progress",
-            "inspect.Children",
-            "inspect.Place",
-        ],
-    ),
-    "worker": (
-        "Worker",
-        [
-            "Worker",
-            "AsyncWorker",
             "Retry",
             "RetryLater",
             "DeadLetter",
@@ -102,8 +98,29 @@ API: dict[str, tuple[str, list[str]]] = {
             "errors.Verdict",
         ],
     ),
-    "tasks": ("Tasks", ["Tasks", "Task"]),
-    "flow": ("Flow", ["Flow", "FlowJob", "Next", "FanOut", "FlowState"]),
+    "values": (
+        "Values",
+        [
+            "Counts",
+            "Event",
+            "JobState",
+            "inspect.Attempt",
+            "inspect.Step",
+            "inspect.Progress",
+            "inspect.Children",
+            "inspect.Place",
+            "FlowState",
+            "Schedule",
+            "inspect.Bulk",
+            "inspect.Repairs",
+            "inspect.Shard",
+            "inspect.Resharding",
+            "inspect.Share",
+            "inspect.WorkerState",
+            "inspect.WorkerFacts",
+            "inspect.OtherTerms",
+        ],
+    ),
     "inspect": ("Views", ["inspect"]),
     "codecs": ("Codecs", ["codecs"]),
     "errors": ("Errors", ["errors"]),
@@ -198,12 +215,27 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
+def heading_of(page: str) -> str:
+    """Return the title of a page."""
+    return re.findall(r"^# (.+)$", page, re.MULTILINE)[0]
+
+
+def linked(text: str, docs: str) -> str:
+    """Return a text in which paths of the docs are links with the titles of their pages."""
+
+    def link(found: re.Match[str]) -> str:
+        title = heading_of((DOCS / found[1]).read_text("utf-8"))
+        return f"[{title}]({docs}{found[1]})"
+
+    return re.sub(r"`docs/([\w/-]+\.md)`", link, text)
+
+
 def prose(text: str | None, page: str) -> str:
     """Return a docstring as Markdown. A path of the docs becomes a link from *page*, and an
     indented block is code."""
     up = "../" * page.count("/")
     text = inspect.cleandoc(text or "")
-    text = re.sub(r"`docs/([\w/-]+)\.md`", rf"[docs/\1](../{up}\1.md)", text)
+    text = linked(text, f"../{up}")
     return re.sub(r"((?:^|\n)(?: {4}.*\n?|\n)*(?: {4}.*))", _fenced, text)
 
 
@@ -321,9 +353,9 @@ def answer_of(value: Any) -> str:
     return written(getattr(function, "__annotations__", {}).get("return", "Any"))
 
 
-def of_class(kind: type, page: str) -> Iterator[str]:
-    """Return the section of a class."""
-    yield f"## {kind.__name__}\n"
+def of_class(kind: type, page: str, level: str = "##") -> Iterator[str]:
+    """Return the section of a class, or its page if its heading has the level of a title."""
+    yield f"{level} {kind.__name__}\n"
     made = (
         any("__init__" in vars(base) for base in kind.__mro__[:-1])
         and kind.__name__ not in NOT_CALLED
@@ -357,7 +389,7 @@ def of_class(kind: type, page: str) -> Iterator[str]:
         ]
         yield table(("call", ""), rows)
     for name, value in called:
-        yield f"### {kind.__name__}.{name}\n"
+        yield f"{level}# {kind.__name__}.{name}\n"
         yield f"```pyi\n{signature(name, value)}\n```\n"
         yield prose(inspect.getdoc(getattr(kind, name)), page) + "\n"
 
@@ -404,34 +436,63 @@ def is_twin(name: str, module: ModuleType) -> bool:
 def api() -> Mapping[str, str]:
     """Return the pages of the API by their path below the reference."""
     written_pages: dict[str, str] = {}
-    single = [name for _, names in API.values() for name in names if name not in MODULES]
-    taken = set(names_of(single, set()))
+    single = [*CLASSES, *(name for _, names in SHARED.values() for name in names)]
+    taken = set(names_of([name for name in single if name not in MODULES], set()))
     taken |= {
         ("errors", name)
         for module, name in taken
         if not module and name in module_of("errors").__all__
     }
-    index: list[tuple[str, ...]] = []
-    for page, (title, wanted) in API.items():
+    classes: list[tuple[str, ...]] = []
+    by_module: dict[str, list[str]] = {}
+    for module, name in names_of(CLASSES, set()):
+        path = f"api/{name.lower()}.md"
+        kind = getattr(module_of(module), name)
+        parts = [WRITTEN.format("docstrings"), *of_class(kind, path, "#")]
+        written_pages[path] = tidy("\n".join(parts))
+        classes.append((f"[`{name}`]({path})", first_sentence(kind.__doc__)))
+        by_module.setdefault(module, []).append(f"[`{name}`]({name.lower()}.md)")
+    shared: list[tuple[str, ...]] = []
+    for page, (title, wanted) in SHARED.items():
         path = f"api/{page}.md"
         parts = [WRITTEN.format("docstrings"), f"# {title}\n"]
         names = list(names_of(wanted, taken))
         taken |= set(names)
         if wanted[0] in MODULES:
             parts.append(prose(module_of(wanted[0]).__doc__, path) + "\n")
+            if others := by_module.get(wanted[0]):
+                parts.append(f"Pages of their own: {', '.join(others)}.\n")
         for module, name in names:
             parts += of_name(module_of(module), name, path)
         written_pages[path] = tidy("\n".join(parts))
-        index.append(
-            (
-                f"[{title}]({path})",
-                ", ".join(f"[`{name}`]({path}#{anchor(name)})" for _, name in names),
-            )
-        )
+        links = [f"[`{name}`]({path}#{anchor(name)})" for _, name in names]
+        shared.append((f"[{title}]({path})", ", ".join(links) or "all have pages of their own"))
     parts = [WRITTEN.format("docstrings"), "# API\n", prose(headrace.__doc__, "api.md") + "\n"]
-    parts += [table(("page", "names"), index), BATCHED, table(("call", "jobs"), BATCHES)]
+    parts += [table(("class", ""), classes), table(("page", "names"), shared)]
+    parts += [BATCHED, table(("call", "jobs"), BATCHES)]
     written_pages["api.md"] = tidy("\n".join(parts))
     return written_pages
+
+
+# -- all pages -------------------------------------------------------------------------------------
+
+PLACE = re.compile(r"^( +)- \"?([^\"\n]+?)\"?:(?: ([\w/-]+\.md))?$", re.MULTILINE)
+
+
+def every_page(fresh: Mapping[str, str]) -> str:
+    """Return the list of all pages in the order of the site's navigation, by their own titles."""
+    nav = CONFIG.read_text("utf-8").partition("\nnav:\n")[2].partition("\ntheme:")[0]
+    parts = [WRITTEN.format(CONFIG.name) + "\n# All pages\n"]
+    for indent, title, path in PLACE.findall(nav):
+        depth = len(indent) // 4
+        if not path:
+            parts.append(f"\n{'#' * (depth + 2)} {title}\n")
+        elif path.startswith("reference/"):
+            text = fresh.get(path.removeprefix("reference/")) or (DOCS / path).read_text("utf-8")
+            parts.append(f"- [{heading_of(text)}]({path.removeprefix('reference/')})")
+        elif path != "index.md":
+            parts.append(f"- [{heading_of((DOCS / path).read_text('utf-8'))}](../{path})")
+    return tidy("\n".join(parts))
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -525,7 +586,7 @@ def options(function: Callable[..., Any], texts: dict[str, str], names: set[str]
     rows: list[tuple[str, ...]] = []
     for name, one in found.items():
         if name in names:
-            text = re.sub(r"`docs/([\w/-]+)\.md`", r"[docs/\1](../\1.md)", texts[name])
+            text = linked(texts[name], "../")
             title, link = ("", "") if (name, function) in unsaid else SEE.get(name, ("", ""))
             rows.append(
                 (
@@ -896,7 +957,7 @@ def tidy(text: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return every page that this writes, by its path below the reference."""
-    return {
+    found = {
         **api(),
         "cli.md": cli(),
         "settings.md": with_tables("settings.md", settings_tables()),
@@ -905,6 +966,7 @@ def pages() -> dict[str, str]:
             "spans-and-metrics.md", {"metrics": metrics_table(), "events": events_table()}
         ),
     }
+    return {**found, "pages.md": every_page({**found, "pages.md": "# All pages\n"})}
 
 
 def main() -> int:

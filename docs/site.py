@@ -18,13 +18,16 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from html.parser import HTMLParser
+from os.path import normpath
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / ".site"
 CONFIG = ".mkdocs.yml"
 RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
-PAGES = 45  # that there are at least
+PAGES = 100  # that there are at least
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+\.md)(#[^)]*)?\)")
 LOADED = re.compile(
     r"""<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|href)="?(?:https?:)?//([^/"\s>]+)[^>]*>"""
@@ -37,17 +40,69 @@ def address(page: str) -> str:
 
 
 def llms(docs: Path, site: Path) -> None:
-    """Write llms.txt, the index with the addresses of the site, and llms-full.txt, all pages as
+    """Write llms.txt, all pages with their addresses on the site, and llms-full.txt, all pages as
     they are written."""
-    index = (docs / "index.md").read_text("utf-8")
-    links = [link[1] for link in LINK.findall(index)]
-    short = LINK.sub(lambda link: f"[{link[1]}]({address(link[2])})", index)
-    (site / "llms.txt").write_text(
-        re.sub(r"^(\w[\w ]+):$", r"### \1", short, flags=re.MULTILINE), "utf-8"
+    _, promise, *_ = (docs / "index.md").read_text("utf-8").split("\n\n")
+    listed = (docs / "reference" / "pages.md").read_text("utf-8").partition("# All pages\n")[2]
+    links = [normpath(f"reference/{link[2]}") for link in LINK.finditer(listed)]
+    by_address = LINK.sub(
+        lambda link: f"[{link[1]}]({address(normpath(f'reference/{link[2]}'))})", listed
     )
-    pages = [docs / "index.md", *(docs / link for link in dict.fromkeys(links))]
-    whole = (f"<!-- {page.relative_to(docs)} -->\n\n{page.read_text('utf-8')}" for page in pages)
+    (site / "llms.txt").write_text(f"# headrace\n\n> {promise}\n{by_address}", "utf-8")
+    pages = ["index.md", *(link for link in links if not link.startswith("reference/pages"))]
+    whole = (f"<!-- {page} -->\n\n{(docs / page).read_text('utf-8')}" for page in pages)
     (site / "llms-full.txt").write_text("\n\n".join(whole), "utf-8")
+
+
+def searched(site: Path) -> None:
+    """Leave the sections of the wire protocol out of the search. They have the names of verbs, and
+    would come before the pages on verbs."""
+    file = site / "search.json"
+    index = json.loads(file.read_text("utf-8"))
+    index["items"] = [
+        item
+        for item in index["items"]
+        if not item["location"].startswith("reference/redis-protocol/#")
+    ]
+    file.write_text(json.dumps(index), "utf-8")
+
+
+class Page(HTMLParser):
+    """Reads the anchors of a built page, and the addresses that it loads or leads to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the anchor and the addresses of an element."""
+        for name, value in attrs:
+            if name == "id":
+                self.anchors.add(value or "")
+            elif name in {"href", "src"} and (tag, name) != ("base", "href"):
+                self.links.add(value or "")
+
+
+def dead(site: Path) -> list[str]:
+    """Return the links of a built site that lead nowhere in it. A link to another site is not
+    tried."""
+    files = sorted(page for page in site.rglob("*.html") if page.name != "404.html")
+    pages = {page: Page(page.read_text("utf-8")) for page in files}
+    found: list[str] = []
+    for page, read in pages.items():
+        for link in sorted(read.links):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            target = target / "index.html" if target.is_dir() else target
+            other = pages.get(target)
+            lost = other is not None and unquote(parts.fragment) not in {"", *other.anchors}
+            if lost or not target.is_file():
+                found.append(f"{page.relative_to(site)}: {link} leads nowhere")
+    return found
 
 
 def wrong(site: Path) -> list[str]:
@@ -58,10 +113,14 @@ def wrong(site: Path) -> list[str]:
         text = page.read_text("utf-8")
         hosts = [m[1] for m in LOADED.finditer(text) if 'rel="canonical"' not in m[0]]
         found += [f"{page.relative_to(site)} loads something from {host}" for host in hosts]
-    text = (site / address("reference/api/queue.md") / "index.html").read_text("utf-8")
-    found += [] if 'id="queueenqueue"' in text else ["no section of Queue.enqueue"]
-    found += [] if list(site.rglob("search*.json")) else ["no search"]
-    return found
+    return found + dead(site)
+
+
+def copied(root: Path) -> None:
+    """Copy what the site of this checkout is built from."""
+    for folder in ("docs", "src"):
+        shutil.copytree(ROOT / folder, root / folder)
+    shutil.copy(ROOT / CONFIG, root)
 
 
 def build(root: Path, site: Path) -> None:
@@ -71,6 +130,7 @@ def build(root: Path, site: Path) -> None:
     shutil.move(root / ".site", site)
     for path in [*site.rglob("__pycache__"), *site.rglob("*.py")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    searched(site)
     llms(root / "docs", site)
 
 
@@ -105,11 +165,8 @@ def main() -> int:
             with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
                 tar.extractall(Path(name, tag), filter="data")
             build(Path(name, tag), built / tag.removeprefix("v"))
-        dev = Path(name, "dev")
-        for folder in ("docs", "src"):
-            shutil.copytree(ROOT / folder, dev / folder)
-        shutil.copy(ROOT / CONFIG, dev)
-        build(dev, built / "dev")
+        copied(Path(name, "dev"))
+        build(Path(name, "dev"), built / "dev")
         shutil.move(built, SITE)
     versions = [
         {"version": tag.removeprefix("v"), "title": tag, "aliases": [] if number else ["latest"]}
@@ -124,8 +181,9 @@ def main() -> int:
         f'<a href="{first}/">headrace {first}</a>\n',
         "utf-8",
     )
-    for file in ("llms.txt", "llms-full.txt"):
-        shutil.copy(SITE / first / file, SITE / file)
+    shutil.copy(SITE / first / "llms-full.txt", SITE)
+    listed = (SITE / first / "llms.txt").read_text("utf-8")
+    (SITE / "llms.txt").write_text(listed.replace("](", f"]({first}/"), "utf-8")
     complaints = wrong(SITE / "dev")
     print(
         "\n".join(complaints)

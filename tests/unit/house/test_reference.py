@@ -26,6 +26,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.metrics import STATES, Instruments
 from headrace.inspect import Admin, Inspector
 from tests.support.facts import each
+from tests.unit.house.test_docs import script_of
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -177,7 +178,7 @@ def section(kind: type, heading: str) -> str:
 SECTIONS = [
     text
     for path in sorted((DOCS / "reference" / "api").glob("*.md"))
-    for text in re.split(r"^##+ ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    for text in re.split(r"^#+ ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]
 ]
 VERBS = [
     pytest.param(kind, name, id=f"{kind.__name__}.{name}")
@@ -207,6 +208,27 @@ def test_every_verb_has_a_section_with_its_arguments(kind: type, name: str) -> N
     assert [one for one in given if not re.search(rf"\b{one}\b", text)] == []
     assert len(text.split("```")) >= 3  # the signature
     assert text.rpartition("```")[2].strip()  # and words
+
+
+@each(
+    "kind",
+    [
+        kind
+        for module in (headrace, *map(import_module, MODULES))
+        for name in module.__all__
+        if isinstance(kind := getattr(module, name), type) and not name.startswith("Async")
+    ],
+)
+def test_a_class_with_calls_has_a_page_of_its_own(kind: type) -> None:
+    reference = script_of("reference")
+    calls = [name for name, one in reference.members(kind) if not reference.is_property(one)]
+    path = f"reference/api/{kind.__name__.lower()}.md"
+    if not calls:
+        assert not (DOCS / path).exists()
+        return
+    heading, *below = re.findall(r"^#+ (.+)$", page(path), re.MULTILINE)
+    assert heading == kind.__name__
+    assert below == [f"{heading}.{name}" for name in calls]
 
 
 PUBLIC = [
