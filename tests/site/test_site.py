@@ -78,6 +78,7 @@ class TestInTheBrowser:
             ("cancel running job", "how-to/cancel-a-job/"),
             ("time limit", "how-to/cancel-a-job/"),
             ("backup", "how-to/back-up-and-restore/"),
+            ("deploy", "how-to/deploy-on-a-friday/"),
             ("retry", "how-to/retry-and-dead-letters/"),
             ("Queue.enqueue", "reference/api/queue/#queueenqueue"),
         ],
