@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,55 @@ async def steps_async(job: Job[Any]) -> bytes:
     first, answer = await asyncio.gather(job.step("first", slow), job.wait_for("go"))
     second = await job.step("second", noted, 2, path, once=True)
     return f"{first}{second}{answer}".encode()
+
+
+async def forgets(job: Job[Any]) -> None:
+    job.step("first", nothing, 1)
+
+
+async def fails_beside_a_wait(job: Job[Any]) -> None:
+    async def slow() -> None:
+        await asyncio.sleep(0.05)
+        raise ValueError("beside a wait")
+
+    await asyncio.gather(job.step("first", slow), job.wait_for("never"))
+
+
+def tells(job: Job[Any]) -> bytes:
+    job.progress(0.25, "a quarter")
+    job.step("note", noted, 1, job.payload.decode())
+    if job.attempt == 1:
+        raise RetryLater(0, spend=True)
+    job.wait_for("later", timeout=0.1)
+    return b"unreachable"
+
+
+def leaves_a_thread(job: Job[Any]) -> bytes:
+    """The thread takes a step when the job has ended, and another job runs."""
+
+    def late() -> None:
+        time.sleep(0.2)
+        try:
+            job.step("late", nothing, 1)
+        except BaseException as error:
+            LATE.append(type(error).__name__)
+
+    if job.payload == b"leave":
+        job.step("first", nothing, 1)
+        threading.Thread(target=late, daemon=True).start()
+        return b""
+    while not LATE:
+        time.sleep(0.01)
+    return LATE[0].encode()
+
+
+LATE: list[str] = []
+
+
+def names_of_verdicts(job: Job[Any]) -> bytes:
+    if job.payload == b"odd":
+        raise Complete(RetryLater())
+    return b"%d" % os.getpid()
 
 
 def logs(job: Job[Any]) -> bytes:

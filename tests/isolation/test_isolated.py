@@ -285,6 +285,57 @@ def test_values_of_steps_are_sealed_by_the_codec(
             assert unread.steps[0].result != 1
 
 
+def test_a_step_that_was_never_awaited_fails_the_job(newest: Server, queue: Queue) -> None:
+    with Work("loop", newest.url).handling(app.forgets, retry=NEVER), pytest.raises(JobFailed):
+        queue.enqueue(b"", id="run").result(timeout=PATIENCE)
+    state = queue.find("run")
+    assert state is not None
+    assert "step 'first': never awaited" in (state.reason or "")
+
+
+def test_a_step_that_fails_beside_a_wait_fails_the_job(newest: Server, queue: Queue) -> None:
+    with (
+        Work("loop", newest.url).handling(app.fails_beside_a_wait, retry=NEVER),
+        pytest.raises(JobFailed),
+    ):
+        queue.enqueue(b"", id="run").result(timeout=PATIENCE)
+    state = queue.find("run")
+    assert state is not None
+    assert "ValueError: beside a wait" in (state.reason or "")
+
+
+def test_a_replayed_run_times_out_in_its_wait(work: Work, queue: Queue, tmp_path: Path) -> None:
+    """Its step ran once, and the last progress was noted at the end of the first delivery."""
+    path = tmp_path / "noted"
+    with work.handling(app.tells, retry=Retry(attempts=2, wait=0)), pytest.raises(JobFailed):
+        queue.enqueue(str(path).encode(), id="run").result(timeout=PATIENCE)
+    state = queue.find("run")
+    assert state is not None
+    assert state.reason == "TimeoutError: no signal 'later' has come in time"
+    assert [(one.name, one.state) for one in state.steps] == [
+        ("note", "done"),
+        ("later", "timed out"),
+    ]
+    assert state.progress is not None
+    assert state.progress.text == "a quarter"
+    assert path.read_text("ascii") == "1\n"
+
+
+def test_a_thread_that_a_handler_has_left_behind_takes_no_step(work: Work, queue: Queue) -> None:
+    with work.handling(app.leaves_a_thread):
+        queue.enqueue(b"leave", id="first").result(timeout=PATIENCE)
+        assert queue.enqueue(b"look").result(timeout=PATIENCE) == b"RunLost"
+    state = queue.find("first")
+    assert state is None or [one.name for one in state.steps] == ["first"]
+
+
+def test_a_verdict_as_a_result_ends_no_child(work: Work, queue: Queue) -> None:
+    with work.handling(app.names_of_verdicts):
+        first = queue.enqueue(b"").result(timeout=PATIENCE)
+        assert queue.enqueue(b"odd").result(timeout=PATIENCE) is None
+        assert queue.enqueue(b"").result(timeout=PATIENCE) == first
+
+
 # -- children --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from headrace import Queue, Retry, Worker
 from headrace.isolation import Isolation
 from tests.isolation import app
@@ -33,3 +35,22 @@ def test_the_trace_goes_on_in_a_child(newest: Server, queue: Queue, spans: Spans
         trace = queue.enqueue(b"").result(timeout=PATIENCE)
     (run,) = spans.named("process q")
     assert trace == format(run.context.trace_id, "032x").encode()
+
+
+def test_steps_of_a_child_have_spans(
+    newest: Server, queue: Queue, spans: Spans, tmp_path: Path
+) -> None:
+    """They are made here, with the child's times, and a replay says so."""
+    worker = Worker(newest.url)
+    worker.handler("q", isolate=Isolation(processes=1), retry=Retry(attempts=2, wait=0))(app.tells)
+    with worker:
+        queue.enqueue(str(tmp_path / "noted").encode())
+        until(lambda: queue.counts().dead == 1)
+    runs = {span.context.span_id for span in spans.named("process q")}
+    steps = spans.named("step note")
+    first, *rest = [(span.attributes or {}).get("headrace.step.replayed") for span in steps]
+    assert first is None
+    assert set(rest) == {True}
+    assert {span.parent.span_id for span in steps if span.parent is not None} <= runs
+    waits = spans.named("wait later")
+    assert [event.name for event in waits[-1].events] == ["exception"]

@@ -6,12 +6,12 @@ is only the output of the innermost codec, which both processes have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from attrs import frozen
-
 from headrace._model.codec import as_bytes, untyped
+
+BINDS = ("bound", "of", "grouped")  # what a child may do to a codec
 
 
 def innermost(codec: Any) -> Any:
@@ -20,26 +20,20 @@ def innermost(codec: Any) -> Any:
     return codec
 
 
-@frozen
-class Carried:
-    """The values of a run whose steps are taken in a child. The child encodes and decodes them
-    with the innermost codec, and this class puts the others around it.
-    """
+def wrapped(codec: Any, path: Sequence[Sequence[str]], data: bytes) -> bytes:
+    """Put the outer codecs around the output of the innermost one."""
+    inside = untyped(innermost(codec)).decode(data)
+    return as_bytes(untyped(_along(codec, path)).encode(inside))
 
-    codec: Any
 
-    def check(self, what: str, function: Callable[..., Any]) -> None:
-        """Do nothing, as the child has checked it."""
+def unwrapped(codec: Any, path: Sequence[Sequence[str]], data: bytes) -> bytes:
+    value = untyped(_along(codec, path)).decode(data)
+    return as_bytes(untyped(innermost(codec)).encode(value))
 
-    def encoded(self, what: str, value: Any, function: Any = None) -> bytes | None:  # noqa: ARG002 - the child knows it
-        if value is None:
-            return None
-        inside = untyped(innermost(self.codec))
-        kind: bytes = value[:1]
-        return kind + as_bytes(untyped(self.codec).encode(inside.decode(value[1:])))
 
-    def decoded(self, what: str, data: bytes | None, function: Any = None) -> Any:  # noqa: ARG002 - the child knows it
-        if data is None:
-            return None
-        inside = untyped(innermost(self.codec))
-        return data[:1] + as_bytes(inside.encode(untyped(self.codec).decode(data[1:])))
+def _along(codec: Any, path: Sequence[Sequence[str]]) -> Any:
+    for verb, *args in path:
+        if verb not in BINDS:
+            raise ValueError(f"{verb!r:.100} is nothing that a child may do to a codec")
+        codec = getattr(codec, verb)(*args)
+    return codec

@@ -14,32 +14,34 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from contextvars import copy_context
+from functools import partial
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from headrace import _forks
-from headrace._codecs.recorded import Recorded
-from headrace._isolation.asked import Answer, AskedSteps
-from headrace._isolation.link import Broken, Head, Link, out_of_reach
+from headrace._core.verdicts import meant
+from headrace._isolation.link import Broken, Head, Link, Message, out_of_reach
 from headrace._isolation.program import MIB, Program, Served, served
 from headrace._isolation.values import packed, remade, told
 from headrace._model.codec import BytesCodec, as_bytes, untyped
-from headrace._model.job import Job, ShardedName
+from headrace._model.job import Job, ShardedName, make_job, run_of
 from headrace._telemetry.tracing import continued
-from headrace.errors import Complete, Verdict
+from headrace.errors import RunLost
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 JOBS = 0  # the number of messages that answer nothing
 
 
-def run(connection: Connection, program: Program) -> None:
+def run(end: socket.socket, program: Program) -> None:
     """Run the child until its parent has gone, or tells it to stop."""
     with suppress(OSError):
         os.setsid()  # Ctrl-C in a terminal is for the parent, which decides
@@ -48,7 +50,7 @@ def run(connection: Connection, program: Program) -> None:
     _leave_fork_server()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
-    link = Link(out_of_reach(connection))
+    link = Link(out_of_reach(end))
     try:
         functions = {kind: served(place.found()) for kind, place in program.places.items()}
         if program.memory_mb is not None:
@@ -82,7 +84,7 @@ class Mailbox:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._moved = _forks.condition()
-        self._received: dict[int, Answer] = {}
+        self._received: dict[int, Message] = {}
         self._wanted: set[int] = set()
         self._receiving = False
 
@@ -90,7 +92,7 @@ class Mailbox:
         with self._moved:
             self._wanted.add(number)
 
-    def take(self, number: int) -> Answer:
+    def take(self, number: int) -> Message:
         """Wait for the message of this number. Raises `Broken`."""
         with self._moved:
             while number not in self._received:
@@ -105,6 +107,8 @@ class Mailbox:
                     self._moved.acquire()
                     self._receiving = False
                     self._moved.notify_all()
+                if message is None:
+                    continue
                 at = message[0].get("number", JOBS)
                 if at in self._wanted or at == JOBS:  # else the answer to a call that was given up
                     self._received[at] = message
@@ -112,24 +116,32 @@ class Mailbox:
             return self._received.pop(number)
 
 
-class Child:
-    """The loop over jobs, and the requests of their handlers to the parent."""
+class Turn:
+    """One job, or batch, and the requests of its handler to the parent."""
 
+    def __init__(self, child: Child, number: int) -> None:
+        self._child = child
+        self._number = number
+
+    def ask(self, head: Head, parts: Sequence[bytes] = ()) -> Message:
+        return self._child.ask({**head, "turn": self._number}, parts)
+
+    def tell(self, head: Head) -> None:
+        self._child.tell({**head, "turn": self._number})
+
+
+class Child:
     def __init__(
         self, link: Link, program: Program, functions: Mapping[str | None, Served]
     ) -> None:
         self._link = link
         self._program = program
         self._functions = functions
-        self._values = Recorded(program.codec)
         self._mail = Mailbox(link)
         self._numbers = itertools.count(1)
         self._loop: asyncio.Runner | None = None
 
-    # -- for handlers ------------------------------------------------------------------------------
-
-    def ask(self, head: Head, parts: Sequence[bytes] = ()) -> Answer:
-        """Ask the parent, and wait for its answer. Raises its error."""
+    def ask(self, head: Head, parts: Sequence[bytes]) -> Message:
         number = next(self._numbers)
         self._mail.expect(number)
         self._link.send({**head, "number": number}, parts)
@@ -140,8 +152,6 @@ class Child:
 
     def tell(self, head: Head) -> None:
         self._link.send(head)
-
-    # -- the loop ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         threading.Thread(target=self._watch, name="headrace-link", daemon=True).start()
@@ -163,41 +173,67 @@ class Child:
         answer: Head = {"is": "done"}
         data: list[bytes] = []
         function, encode = self._functions[head["kind"]]
-        awaits = inspect.iscoroutinefunction(function)
+        turn = Turn(self, head["turn"])
+        result: Any = None
+        error: BaseException | None = None
+        batch = self._program.batch
         try:
-            jobs = [
-                self._job(one, part, awaits=awaits)
-                for one, part in zip(head["jobs"], parts, strict=True)
-            ]
-            with continued(head["trace"]):
-                result = function(jobs if self._program.batch else jobs[0])
-                if inspect.isawaitable(result):
-                    result = self._awaited(result)
-            self._ended(answer, data, result, encode)
-        except Complete as verdict:
-            self._ended(answer, data, verdict.result, encode)
-        except BaseException as error:
+            jobs = list(map(self._job, head["jobs"], parts))
+            if not batch:
+                awaits = inspect.iscoroutinefunction(function)
+                taker = partial(self._steps, turn, awaits=awaits)
+                object.__setattr__(jobs[0], "_steps", taker)
+            with continued(head["trace"]) if head["trace"] else nullcontext():
+                result, error = self._handled(function, jobs)
+            if not batch:
+                error, result = meant(jobs[0].id, error, result, batch=False)
+        except BaseException as wrong:  # a payload, or the class of an exception, may run any code
+            error = wrong
+        if error is not None:
             answer["error"] = told(error)
             answer["memory"] = isinstance(error, MemoryError)
+        elif batch:
+            answer["result"] = packed(result)
+        elif result is not None:
+            self._result(answer, data, result, encode)
         if self._program.measures:
             answer["rss"] = resident()
         self._link.send(answer, data)
 
-    def _ended(
+    def _handled(
+        self, function: Callable[..., Any], jobs: list[Job[Any]]
+    ) -> tuple[Any, BaseException | None]:
+        """Run the handler, and end the run of its steps. Return its result and its error."""
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            argument: Any = jobs if self._program.batch else jobs[0]
+            result = copy_context().run(function, argument)
+            if inspect.isawaitable(result):
+                result = self._awaited(result)
+        except BaseException as raised:
+            error = raised
+        run = None if self._program.batch else run_of(jobs[0])
+        if run is not None:
+            error = self._left(jobs[0], run, error)
+        return result, error
+
+    def _left(self, job: Any, run: Any, error: BaseException | None) -> BaseException | None:
+        """Suspend a run, or end it. Return the error of its handler, as a worker does."""
+        run.claim.ran = time.monotonic() - run.claim.started
+        try:
+            left = job._steps.drive(run.leave(error))  # noqa: SLF001 - we are its worker
+            error = self._awaited(left) if inspect.isawaitable(left) else left
+        except BaseException as raised:
+            error = raised
+        run.close(completed=error is None and not run.lost)
+        run.claim.ended = True  # no thread that is left takes steps
+        run.ended = run.ended or RunLost(job.id)
+        return error
+
+    def _result(
         self, answer: Head, data: list[bytes], result: Any, encode: Callable[[Any], Any] | None
     ) -> None:
-        """Put the result of a handler into the answer. Raises a verdict that it has returned."""
-        if isinstance(result, Complete):
-            result = result.result
-        if self._program.batch:
-            answer["result"] = packed(result)
-            return
-        if isinstance(result, Verdict) or (
-            isinstance(result, type) and issubclass(result, Verdict)
-        ):
-            raise result
-        if result is None:
-            return
         try:
             own: Any = (encode or _as_is)(result)
             codec = BytesCodec() if encode is not None else untyped(self._program.codec)
@@ -205,26 +241,31 @@ class Child:
         except Exception as wrong:  # the handler has succeeded all the same
             answer["unencoded"] = told(wrong)
 
-    def _awaited(self, awaitable: Any) -> Any:
+    def _runner(self) -> asyncio.Runner:
         if self._loop is None:
             self._loop = asyncio.Runner()
+        return self._loop
 
+    def _awaited(self, awaitable: Any) -> Any:
         async def waits() -> Any:
             return await awaitable
 
-        return self._loop.run(waits())
+        return self._runner().run(waits(), context=copy_context())
 
-    def _job(self, head: Head, part: bytes, *, awaits: bool) -> Job[Any]:
+    def _steps(self, turn: Turn, job: Job[Any], *, awaits: bool) -> Any:
+        from headrace._isolation.steps import steps  # few handlers take any
+
+        loop = self._runner().get_loop if awaits else None
+        return steps(turn, self._program.codec, job, loop)
+
+    def _job(self, head: Head, part: bytes) -> Job[Any]:
         queue_name = head["queue"]
         if head["shard"] is not None:
             queue_name = ShardedName.at(queue_name, head["shard"])
         payload = self._program.codec.decode(part)
-        job: Job[Any] = Job(
+        return make_job(
             head["id"], payload, queue_name, head["headers"], head["attempt"], head["enqueued_at"]
         )
-        if not self._program.batch:
-            object.__setattr__(job, "_steps", AskedSteps(self, self._values, awaits=awaits))
-        return job
 
 
 def _as_is(result: Any) -> Any:
@@ -232,7 +273,6 @@ def _as_is(result: Any) -> Any:
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process has."""
     try:
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGE
     except OSError:  # no Linux

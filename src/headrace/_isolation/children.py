@@ -5,19 +5,21 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import queue
 import random
 import signal
+import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from attrs import define, field
 
 from headrace import _forks
-from headrace._isolation.link import Broken, Head, Link
+from headrace._isolation.link import Broken, Link, Message
 from headrace._isolation.program import CHILD, MIB, Program, main
 from headrace._isolation.values import remade
 from headrace._model.isolation import Isolation
@@ -65,7 +67,6 @@ class Process:
         return f"signal {-code}" if code < 0 else f"exit status {code}"
 
     def kill(self, grace: float) -> None:
-        """End the process, and the processes that it has started."""
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, START_WITHIN_S)):
             self._signal(number)
             self.process.join(patience)
@@ -96,10 +97,14 @@ class Children:
         self.number = number
         self._program = program
         self._context: Any = multiprocessing.get_context(method(isolation))
-        self._idle: queue.SimpleQueue[Process | BaseException] = queue.SimpleQueue()
+        self._idle: deque[Process | BaseException] = deque()  # the last is taken: it is warm
+        self._freed = _forks.condition()
+        self._waiting = 0  # threads that wait for a child
         self._lock = _forks.lock()
         self._alive: set[Process] = set()
         self._closed = False
+        # a job of a coroutine may send several operations at once
+        self.sender = ThreadPoolExecutor(max(4, 2 * number), "headrace-child-ops")
 
     def begin(self) -> None:
         """Start all children, and wait for the first. Raises the error by which it could not."""
@@ -114,26 +119,23 @@ class Children:
         spare = 0 if self.isolation.recycle_jobs is None else 1  # while one is replaced
         for _ in range(self.number + spare):
             self._start()
-        first = self._idle.get()
+        first = self._taken()
         if isinstance(first, BaseException):
             self.end()
             raise ConfigurationError(
                 f"queue {self.queue!r}: a child process could not load its handler: "
                 f"{describe_error(first)}"
             ) from first
-        self._idle.put(first)
+        self._put(first)
 
     def take(self) -> Process:
         """Wait for a free child. Raises the error by which it could not start."""
-        while True:
-            one = self._idle.get()
-            if isinstance(one, BaseException):
-                if self._closed:
-                    self._idle.put(one)  # for the next
-                raise one
-            if not one.gone():
-                return one
-            self.died(one)
+        one = self._taken()
+        if isinstance(one, BaseException):
+            if self._closed:
+                self._put(one)  # for the next
+            raise one
+        return one
 
     def give(self, one: Process) -> None:
         """Take back a child after a job. One that has had its jobs, or memory, is replaced."""
@@ -141,13 +143,13 @@ class Children:
         limit = self.isolation.recycle_mb
         large = limit is not None and one.rss > limit * MIB
         if not large and one.jobs < one.most * EARLY:
-            self._idle.put(one)
+            self._put(one)
             return
         if not one.retired:
             one.retired = True
             self._start()
         if one.jobs < one.most and not large:
-            self._idle.put(one)
+            self._put(one)
             return
         record_recycled(self.queue)
         why = f"{one.rss / MIB:,.0f} MiB" if large else f"{one.jobs:,} jobs"
@@ -176,7 +178,8 @@ class Children:
             self._closed = True
             some = list(self._alive)
         atexit.unregister(self.end)
-        self._idle.put(Killed("the worker has stopped"))
+        self.sender.shutdown(wait=False, cancel_futures=True)
+        self._put(Killed("the worker has stopped"))
         threads = [
             threading.Thread(target=self._let_go, args=(one,), name="headrace-child", daemon=True)
             for one in some
@@ -187,6 +190,25 @@ class Children:
             one.join()
 
     # -- parts -------------------------------------------------------------------------------------
+
+    def _put(self, one: Process | BaseException) -> None:
+        self._idle.append(one)
+        if self._waiting:
+            with self._freed:
+                self._freed.notify()
+
+    def _taken(self) -> Process | BaseException:
+        with suppress(IndexError):
+            return self._idle.pop()
+        with self._freed:
+            self._waiting += 1
+            try:
+                while True:
+                    with suppress(IndexError):  # another thread may take it without the lock
+                        return self._idle.pop()
+                    self._freed.wait()
+            finally:
+                self._waiting -= 1
 
     def _lost(self, one: Process, reason: str, kind: Reason) -> Killed:
         record_killed(self.queue, kind)
@@ -215,7 +237,7 @@ class Children:
             one = self._born()
         except BaseException as error:
             if not self._closed:
-                self._idle.put(error)
+                self._put(error)
                 self._background(self._run_up, AGAIN_S)
             return
         with self._lock:
@@ -224,11 +246,11 @@ class Children:
         if late:
             self._let_go(one)
         else:
-            self._idle.put(one)
+            self._put(one)
 
     def _born(self) -> Process:
         """Start a child, and wait until it has loaded its handler. Raises its error."""
-        ours, theirs = multiprocessing.Pipe()
+        ours, theirs = socket.socketpair()
         process = self._context.Process(
             target=main,
             args=(theirs, self._program),
@@ -236,22 +258,20 @@ class Children:
             daemon=False,
         )
         began = time.monotonic()
-        process.start()
-        theirs.close()
+        try:
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         most = self.isolation.recycle_jobs
         jobs = float("inf") if most is None else max(1.0, most * random.uniform(0.9, 1.1))
-        one = Process(process, Link(ours), jobs, began=began)
-        end = time.monotonic() + START_WITHIN_S
-        while not one.link.arrived(LOOK_S):
-            if one.gone() or time.monotonic() > end:
-                fate = one.fate() if one.gone() else f"not ready in {START_WITHIN_S:g} s"
-                one.kill(0.0)
-                raise Killed(f"a child process did not start: {fate}")
-        head: Head
+        one = Process(process, Link(ours, LOOK_S), jobs, began=began)
         try:
-            head, _ = one.link.receive()
-        except Broken:
-            fate = one.fate()
+            head, _ = self._first(one)
+        except (Broken, TimeoutError) as error:
+            fate = str(error) if isinstance(error, TimeoutError) else one.fate()
             one.kill(0.0)
             raise Killed(f"a child process did not start: {fate}") from None
         if head["is"] == "refused":
@@ -259,3 +279,12 @@ class Children:
             raise remade(head["error"])
         record_start(self.queue, time.monotonic() - one.began)
         return one
+
+    def _first(self, one: Process) -> Message:
+        end = time.monotonic() + START_WITHIN_S
+        while (message := one.link.receive()) is None:
+            if one.gone():
+                raise Broken
+            if time.monotonic() > end:
+                raise TimeoutError(f"not ready in {START_WITHIN_S:g} s")
+        return message

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from attrs import define
 
-from headrace._isolation.carried import Carried, innermost
-from headrace._isolation.children import LOOK_S, Children, Process
-from headrace._isolation.link import Broken, Head
-from headrace._isolation.values import remade, told, unpacked
+from headrace._core.effects import Call, Send, Sleep
+from headrace._core.steps.run import Run
+from headrace._isolation.carried import innermost, unwrapped, wrapped
+from headrace._isolation.children import Children, Process
+from headrace._isolation.link import Broken, Head, Message
+from headrace._isolation.steps import carried_out, described
+from headrace._isolation.values import packed, remade, told, unpacked
 from headrace._model.codec import as_bytes
 from headrace._model.job import Job
-from headrace._telemetry.tracing import handed_on
-from headrace.errors import Killed
+from headrace._protocol.op import Op
+from headrace._telemetry.steps import record_span
+from headrace._telemetry.tracing import handed_on, tracer
+from headrace.errors import Killed, RunLost
 
 
 class Unencoded:
@@ -50,12 +55,16 @@ class Isolated:
         jobs: Sequence[Job[Any]] = argument if self.batch else [argument]
         codec = innermost(self.codec)
         payloads = [as_bytes(codec.encode(job.payload)) for job in jobs]
-        child = self.children.take()
-        try:
-            child.link.send(self._head(jobs), payloads)
-        except Broken:
-            raise self.children.died(child) from None
-        return _Turn(self, child, jobs).result()
+        head = self._head(jobs)
+        while True:
+            child = self.children.take()
+            head["turn"] = child.jobs
+            try:
+                child.link.send(head, payloads)
+            except Broken:  # it died while it had no job
+                self.children.died(child)
+                continue
+            return _Turn(self, child, jobs).result()
 
     def _head(self, jobs: Sequence[Job[Any]]) -> Head:
         return {
@@ -88,24 +97,24 @@ class _Turn:
         children = self.handler.children
         deadline = self.handler.deadline
         end = float("inf") if deadline is None else time.monotonic() + deadline
-        link = self.child.link
+        receive = self.child.link.receive
         while True:
-            left = end - time.monotonic()
-            if link.arrived(min(LOOK_S, left)):
-                try:
-                    head, parts = link.receive()
-                    if head["is"] != "done":
-                        self._serve(head, parts)
-                        continue
-                except (Broken, KeyError, TypeError):  # it has ended, or sent no message
-                    raise children.died(self.child) from None
-                return self._ended(head, parts)
-            if left <= 0:
+            try:
+                message = receive()
+                if message is not None and message[0]["is"] != "done":
+                    self._serve(*message)
+                    message = None
+                gone = message is None and self.child.gone()
+            except (Broken, KeyError, TypeError, AttributeError):  # it has ended, or sent nonsense
+                raise children.died(self.child) from None
+            if message is not None:
+                return self._ended(*message)
+            if gone:
+                raise children.died(self.child)
+            if time.monotonic() >= end:
                 raise children.kill(self.child, f"deadline of {deadline:g} s", "deadline")
             if all(job.lost for job in self.jobs):
                 raise children.kill(self.child, "its job was taken away", "lost")
-            if self.child.gone():
-                raise children.died(self.child)
 
     def _ended(self, head: Head, parts: list[bytes]) -> Any:
         children = self.handler.children
@@ -130,51 +139,81 @@ class _Turn:
         kind = head["is"]
         if kind == "log":
             _log(head)
-        elif kind in {"sleep", "wait_for"}:  # it may last until the steps beside it are recorded
-            call = threading.Thread(
-                target=self._answer, args=(head, parts), name="headrace-child-wait", daemon=True
-            )
-            call.start()
+        elif head["turn"] != self.child.jobs:  # of a thread that a handler has left behind
+            self._answer(head, None, RunLost("an earlier one"))
+        elif kind == "depart":
+            self._depart(lost=head["lost"])
+        elif kind == "note":
+            self.steps.run.note(head["event"], head["step"], head["earlier"])
+        elif kind == "span":
+            _span(head)
+        elif kind == "ops":  # it lasts as long as the server is away, and the deadline holds
+            self.handler.children.sender.submit(self._asked, head, parts)
         else:
-            self._answer(head, parts)
+            self._asked(head, parts)
 
-    def _answer(self, head: Head, parts: list[bytes]) -> None:
+    def _asked(self, head: Head, parts: list[bytes]) -> None:
+        error: BaseException | None = None
+        answer: Message | None = None
         try:
-            answer, data = self._asked(head, parts)
-        except BaseException as error:
-            answer, data = {"error": told(error)}, []
-        if (number := head.get("number")) is not None:
-            self.child.link.send({"is": "answer", "number": number, **answer}, data)
+            answer = self._answered(head, parts)
+        except BaseException as raised:
+            error = raised
+        self._answer(head, answer, error)
 
-    def _asked(self, head: Head, parts: list[bytes]) -> tuple[Head, list[bytes]]:
+    def _answer(
+        self, head: Head, answer: Message | None, error: BaseException | None = None
+    ) -> None:
+        number = head.get("number")
+        if number is None:
+            return
+        made, data = answer or ({"error": told(error or Killed("no answer"))}, [])
+        with suppress(Broken):  # it has died, which its own thread finds
+            self.child.link.send({"is": "answer", "number": number, **made}, data)
+
+    def _answered(self, head: Head, parts: list[bytes]) -> Message:
         if self.steps is None:
             self.steps = cast("Any", self.jobs[0])._taker()  # noqa: SLF001 - we are its handler
-            self.steps.run.values = Carried(self.steps.run.values.codec)
-        run = self.steps.run
-        drive = self.steps.drive
-        value = parts[0] if parts else None
-        known = True
+        run: Run = self.steps.run
+        codec = run.ops.codec
         match head["is"]:
-            case "progress":
-                self.steps.progress(head["fraction"], head["text"])
-                value = None
-            case "begin":
-                known, value = drive(run.begin(head["name"], bytes, once=head["once"]))
-            case "end":
-                value = drive(run.end(head["name"], bytes, value, head["took"]))
-            case "failed":
-                run.failed(head["name"])
-                value = None
-            case "sleep":
-                until = unpacked(head["until"])
-                drive(run.sleep(head["name"], until, release_key=head["release_key"]))
-                value = None
-            case "wait_for":
-                until = unpacked(head["until"])
-                value = drive(run.wait_for(head["name"], until, release_key=head["release_key"]))
+            case "run":
+                spans = tracer() is not None
+                return {"spans": spans}, [described(run, wraps=innermost(codec) is not codec)]
+            case "wrap":
+                return {}, [wrapped(codec, head["path"], parts[0])]
+            case "unwrap":
+                return {}, [unwrapped(codec, head["path"], parts[0])]
+            case "ops":
+                run.parting = head["parting"]
+                ops = carried_out(head["ops"], parts)
+                return {"replies": packed(self.steps.drive(_sent(ops, head["within"])))}, []
             case other:
                 raise Killed(f"the child sent {other!r:.100}")
-        return {"known": known}, [] if value is None else [value]
+
+    def _depart(self, *, lost: bool) -> None:
+        """Let the job leave its worker, as its run is suspended, or its lease is lost."""
+        run = self.steps.run
+        run.ended = RunLost(run.claim.job.id)
+        if lost:
+            self.jobs[0].lost.set()
+        with suppress(RunLost):  # the worker has stopped
+            self.steps.drive(_departed(run))
+
+
+def _sent(ops: Sequence[Op[Any]], within: float | None) -> Call[Any]:
+    return (yield Send(ops, within))
+
+
+def _departed(run: Run) -> Call[None]:
+    yield Sleep(0.0)  # the driver of an engine goes on, in its own thread if it has one
+    run.depart(run.claim)
+
+
+def _span(head: Head) -> None:
+    error = None if head["error"] is None else remade(head["error"])
+    times = head["began"], head["ended"]
+    record_span(head["kind"], head["name"], *times, replayed=head["replayed"], error=error)
 
 
 def _log(head: Head) -> None:

@@ -1,6 +1,7 @@
-"""The messages between a parent and a child.
+"""The messages between a parent and a child, over a pair of sockets.
 
-A message is a head, which is JSON, and any number of parts, which are bytes, such as payloads.
+A message is a head, which is JSON, and any number of parts, which are bytes, such as payloads. It
+is written by one call of the system, and a short one is read by one.
 """
 
 from __future__ import annotations
@@ -8,17 +9,21 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from headrace import _forks
 
 Head = dict[str, Any]
+Message = tuple[Head, list[bytes]]
 LENGTH = struct.Struct("<I")
+TIMEVAL = struct.Struct("@ll")
+READ_BYTES = 1 << 16  # bytes that are read at once
 HIGH = 64  # file numbers of a child's link begin here: a handler may close the low ones
+_written = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Broken(EOFError):
@@ -28,60 +33,92 @@ class Broken(EOFError):
 class Link:
     """One end of the connection. Several threads may send; one receives."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, end: socket.socket, patience: float = 0.0) -> None:
+        self._socket = end
         self._sending = _forks.lock()
-        self._poll = select.poll()
-        self._poll.register(connection.fileno(), select.POLLIN)
+        self._rest = b""  # read, and not returned yet
+        end.setblocking(True)
+        if patience:  # by the kernel: a timeout of Python's is one more call of the system
+            end.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIMEVAL.pack(0, int(patience * 1e6))
+            )
 
     def send(self, head: Head, parts: Sequence[bytes] = ()) -> None:
         """Send a message. Raises `Broken`."""
-        every = [json.dumps(head).encode(), *parts]
-        data = b"".join(piece for part in every for piece in (LENGTH.pack(len(part)), part))
+        first = _written(head).encode()
+        pieces = [b"", LENGTH.pack(len(first)), first]
+        for part in parts:
+            pieces += (LENGTH.pack(len(part)), part)
+        pieces[0] = LENGTH.pack(sum(map(len, pieces)))
         try:
             with self._sending:
-                self._connection.send_bytes(data)
-        except (OSError, ValueError) as error:
+                self._socket.sendall(b"".join(pieces))
+        except OSError as error:
             raise Broken(str(error)) from None
 
-    def arrived(self, seconds: float) -> bool:
-        return bool(self._poll.poll(max(0.0, seconds) * 1000))
-
-    def receive(self) -> tuple[Head, list[bytes]]:
-        """Wait for a message. Raises `Broken`."""
+    def receive(self) -> Message | None:
+        """Wait for a message, and with *patience* for so many seconds. Raises `Broken`."""
+        data: bytes | bytearray = self._rest
         try:
-            data = self._connection.recv_bytes()
-            parts: list[bytes] = []
-            at = 0
-            while at < len(data):
-                (size,) = LENGTH.unpack_from(data, at)
-                at += LENGTH.size
-                parts.append(data[at : at + size])
-                at += size
-            head = json.loads(parts[0])
-        except (OSError, EOFError, ValueError, IndexError, struct.error) as error:
+            while len(data) < LENGTH.size or len(data) < LENGTH.size + LENGTH.unpack_from(data)[0]:
+                more = self._socket.recv(max(READ_BYTES, self._missing(data)))
+                if not more:
+                    raise Broken("the connection was closed")
+                if data:
+                    data = bytearray(data) if isinstance(data, bytes) else data
+                    data += more  # in place, as a message may be large
+                else:
+                    data = more
+        except BlockingIOError:
+            self._rest = bytes(data)
+            return None
+        except OSError as error:
             raise Broken(str(error)) from None
-        if not isinstance(head, dict):
-            raise Broken("a message without a head")
-        return cast("Head", head), parts[1:]
+        end = LENGTH.size + LENGTH.unpack_from(data)[0]
+        self._rest = bytes(data[end:])
+        return _read(bytes(data), end)
+
+    def _missing(self, data: bytes | bytearray) -> int:
+        """Return how many bytes of a message that has begun to arrive are missing."""
+        if len(data) < LENGTH.size:
+            return LENGTH.size
+        return int(LENGTH.unpack_from(data)[0]) + LENGTH.size - len(data)
 
     def closed(self) -> None:
         """Wait until the other end is closed. Messages do not end this."""
         hang_up = select.poll()
-        hang_up.register(self._connection.fileno(), 0)
+        hang_up.register(self._socket.fileno(), 0)
         hang_up.poll()
 
     def close(self) -> None:
         with suppress(OSError):
-            self._connection.close()
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
-def out_of_reach(connection: Connection) -> Connection:
+def _read(data: bytes, end: int) -> Message:
+    parts: list[bytes] = []
+    at = LENGTH.size
+    try:
+        while at < end:
+            (size,) = LENGTH.unpack_from(data, at)
+            at += LENGTH.size
+            parts.append(data[at : at + size])
+            at += size
+        head = json.loads(parts[0])
+    except (ValueError, IndexError, struct.error) as error:
+        raise Broken(str(error)) from None
+    if at != end or not isinstance(head, dict):
+        raise Broken("no message")
+    return cast("Head", head), parts[1:]
+
+
+def out_of_reach(end: socket.socket) -> socket.socket:
     """Move a connection to a high file number."""
     import fcntl
 
-    number = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
-    moved = Connection(number)
-    connection.close()
+    number = fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
+    moved = socket.socket(fileno=number)
+    end.close()
     os.set_inheritable(number, False)
     return moved

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from functools import reduce
 from importlib import import_module
-from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from attrs import frozen
@@ -58,5 +58,5 @@ def served(found: Any) -> Served:
     return (found, None) if task is None else cast("Served", task())
 
 
-def main(connection: Connection, program: Program) -> None:
-    import_module(CHILD).run(connection, program)
+def main(end: socket.socket, program: Program) -> None:
+    import_module(CHILD).run(end, program)

@@ -1,0 +1,178 @@
+"""The steps of a job in a child. They are the real ones, and only their operations are sent to the
+parent, which has the connection.
+
+The parent describes its run once. It is pickled, as the program of the child is. Whatever the child
+says is plain data: an operation has the name of its script, its keys and its arguments, and its
+answer is the raw reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, cast
+
+from attrs import asdict, evolve, frozen
+
+from headrace._codecs.recorded import Recorded
+from headrace._core.steps.run import Run, ignored
+from headrace._isolation.link import Head, Message
+from headrace._isolation.values import packed, told, unpacked
+from headrace._model.codec import BytesCodec, as_bytes, binds, untyped
+from headrace._model.job import Job
+from headrace._model.policy import Durability
+from headrace._protocol.durability import DurabilityWait
+from headrace._protocol.op import Op, undecoded
+from headrace._protocol.script import script
+from headrace._telemetry.steps import elsewhere
+
+# a thread for each call that a coroutine waits for: a job has 1,000 records at most
+WAITING = ThreadPoolExecutor(1000, "headrace-ask")
+TRACE = "trace"  # of a claim: no field of it, as most have none
+
+
+class Asks(Protocol):
+    def ask(self, head: Head, parts: Sequence[bytes] = ()) -> Message: ...
+
+    def tell(self, head: Head) -> None: ...
+
+
+# -- in the parent ---------------------------------------------------------------------------------
+
+
+def described(run: Run, *, wraps: bool) -> bytes:
+    """Describe a run for a child. With *wraps*, its codec has another inside."""
+    claim: Any = evolve(run.claim, job=cast("Any", None))
+    ops = evolve(run.ops, codec=BytesCodec())
+    bare = evolve(run, ops=ops, values=cast("Any", None), claim=claim, depart=ignored, note=ignored)
+    trace = getattr(run.claim, TRACE, None)
+    around = (wraps, binds(run.ops.codec))
+    return pickle.dumps((bare, None if trace is None else str(trace), around))
+
+
+def carried_out(rows: Sequence[Any], parts: Sequence[bytes]) -> list[Op[Any]]:
+    """Make the operations that a child has sent. Their answers stay raw."""
+    made: list[Op[Any]] = []
+    at = 0
+    for name, keys, number, lane, durable in rows:
+        wait = None if durable is None else DurabilityWait(Durability(**unpacked(durable)))
+        args = parts[at : at + number]
+        at += number
+        op: Op[Any] = Op(name, script(name), keys, args, undecoded, lane, durability=wait)
+        made.append(op)
+    return made
+
+
+# -- in the child ----------------------------------------------------------------------------------
+
+
+@frozen
+class Through:
+    """The codec of a queue in a child, which has only the innermost one. The parent puts the others
+    around it, and takes them off.
+    """
+
+    codec: Any
+    link: Asks
+    binds: bool
+    path: tuple[tuple[str, ...], ...] = ()  # how it was bound, for the parent
+
+    def bound(self, queue: str, namespace: str = "headrace") -> Through:
+        return evolve(self, path=(*self.path, ("bound", queue, namespace)))
+
+    def of(self, id: str) -> Through:
+        return evolve(self, path=(*self.path, ("of", id)))
+
+    def grouped(self) -> Through:
+        return evolve(self, path=(*self.path, ("grouped",)))
+
+    def encode(self, payload: Any) -> bytes:
+        data = as_bytes(untyped(self.codec).encode(payload))
+        return self.link.ask({"is": "wrap", "path": self.path}, (data,))[1][0]
+
+    def decode(self, data: bytes) -> Any:
+        inside = self.link.ask({"is": "unwrap", "path": self.path}, (data,))[1][0]
+        return untyped(self.codec).decode(inside)
+
+
+@frozen
+class Executor:
+    """Lets the parent send the operations of a run."""
+
+    link: Asks
+    run: Run
+
+    def run_all(self, ops: Sequence[Op[Any]], within: float | None = None) -> list[Any]:
+        rows = [[op.name, [*op.keys], len(op.args), op.lane_prefix, _wait(op)] for op in ops]
+        head = {"is": "ops", "ops": rows, "within": within, "parting": self.run.parting}
+        answer, _ = self.link.ask(head, [_argument(arg) for op in ops for arg in op.args])
+        replies = unpacked(answer["replies"])
+        return [op.decode(reply) for op, reply in zip(ops, replies, strict=True)]
+
+
+@frozen
+class AsyncExecutor:
+    inner: Executor
+
+    async def run_all(self, ops: Sequence[Op[Any]], within: float | None = None) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(WAITING, self.inner.run_all, ops, within)
+
+
+def _wait(op: Op[Any]) -> Any:
+    return None if op.durability is None else packed(asdict(op.durability.wanted))
+
+
+def _argument(arg: str | bytes | int) -> bytes:
+    if isinstance(arg, str):
+        return arg.encode()
+    return b"%d" % arg if isinstance(arg, int) else bytes(arg)
+
+
+def _span(
+    link: Asks,
+    kind: str,
+    name: str,
+    began: int,
+    ended: int,
+    replayed: bool,
+    error: BaseException | None,
+) -> None:
+    told_error = None if error is None else told(error)
+    about = {"kind": kind, "name": name, "began": began, "ended": ended, "replayed": replayed}
+    link.tell({"is": "span", **about, "error": told_error})
+
+
+def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None) -> Any:
+    """Make the object by which a handler takes steps. *loop* gives the event loop of a
+    coroutine.
+    """
+    head, (described,) = link.ask({"is": "run"})
+    elsewhere[:] = [partial(_span, link)] if head["spans"] else []
+    run: Run
+    run, trace, (wraps, binding) = pickle.loads(described)  # noqa: S301 - of our parent
+    claim: Any = run.claim
+    claim.job = job
+    if trace is not None:
+        setattr(claim, TRACE, trace)
+    ops = evolve(run.ops, codec=Through(codec, link, binding) if wraps else codec)
+
+    def depart(_claim: object) -> None:
+        link.tell({"is": "depart", "lost": bool(job.lost)})
+
+    def note(event: str, step: str, earlier: str = "") -> None:
+        link.tell({"is": "note", "event": event, "step": step, "earlier": earlier})
+
+    run = evolve(run, ops=ops, values=Recorded(ops.bound), depart=depart, note=note)
+    executor = Executor(link, run)
+    if loop is None:
+        from headrace._net.sync.steps import Steps, driver, raised
+
+        return Steps(run, driver(cast("Any", executor), raised))
+    from headrace._net.aio import steps as aio
+
+    drive = aio.driver(cast("Any", AsyncExecutor(executor)), aio.raised)
+    return aio.AsyncSteps(run, drive, loop())
