@@ -29,6 +29,7 @@ CONFIG = ".mkdocs.yml"
 RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 PAGES = 100  # that there are at least
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+\.md)(#[^)]*)?\)")
+CODE = re.compile(r"`[^`]+`")
 LOADED = re.compile(
     r"""<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|href)="?(?:https?:)?//([^/"\s>]+)[^>]*>"""
 )
@@ -123,8 +124,21 @@ def copied(root: Path) -> None:
     shutil.copy(ROOT / CONFIG, root)
 
 
+def with_pipes(docs: Path) -> None:
+    """Write the code of tables as the site reads it. GitHub wants a backslash before a pipe, which
+    the site would show."""
+    for page in docs.rglob("*.md"):
+        lines = page.read_text("utf-8").split("\n")
+        read = [
+            CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line[:1] == "|" else line
+            for line in lines
+        ]
+        page.write_text("\n".join(read), "utf-8")
+
+
 def build(root: Path, site: Path) -> None:
     """Build the pages of a checkout that is a copy. Raises `CalledProcessError`."""
+    with_pipes(root / "docs")
     tool = shutil.which("zensical", path=str(Path(sys.executable).parent)) or "zensical"
     subprocess.run([tool, "build", "--strict", "--clean", "-f", CONFIG], cwd=root, check=True)
     shutil.move(root / ".site", site)

@@ -146,6 +146,11 @@ def test_a_class_has_its_methods_in_the_navigation_of_its_page(name: str) -> Non
     assert [reference.anchor(method) for method in methods] == shown
 
 
+def test_a_type_in_a_table_has_no_backslash() -> None:
+    page = SITE / "how-to" / "deploy-on-a-friday" / "index.html"
+    assert "<code>int | None</code>" in page.read_text("utf-8")
+
+
 def in_page(text: str) -> Callable[[Path], None]:
     """Return what appends to a page."""
 

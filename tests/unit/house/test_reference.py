@@ -226,6 +226,8 @@ def test_a_class_with_calls_has_a_page_of_its_own(kind: type) -> None:
     if not calls:
         assert not (DOCS / path).exists()
         return
+    names = [name.rpartition(".")[2] for name in reference.CLASSES]
+    assert kind.__name__ in names, "add it to CLASSES of docs/reference.py, and to .mkdocs.yml"
     heading, *below = re.findall(r"^#+ (.+)$", page(path), re.MULTILINE)
     assert heading == kind.__name__
     assert below == [f"{heading}.{name}" for name in calls]
