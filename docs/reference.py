@@ -113,6 +113,7 @@ SHARED: dict[str, tuple[str, list[str]]] = {
             "Schedule",
             "inspect.Bulk",
             "inspect.Repairs",
+            "inspect.RunState",
             "inspect.Shard",
             "inspect.Resharding",
             "inspect.Share",
@@ -739,7 +740,7 @@ A listing ends after 100 rows on a terminal, and says so; elsewhere it goes on t
 | exit code | |
 |---|---|
 | 0 | done |
-| 1 | not found, nothing done, or only a part; the server is away or refuses; the demo found a difference, or `torture` a loss |
+| 1 | not found, nothing done, or only a part; a run would not go on; the server is away or refuses; the demo found a difference, or `torture` a loss |
 | 2 | wrong input: arguments, a line, an unknown queue, no server named |
 | 130 | interrupted (Ctrl-C) |
 | 141 | the reader of the output stopped reading |

@@ -59,8 +59,8 @@ MEMBERS = {
         "state",
     },
     "Job": {
-        "priority", "attempt", "cost", "enqueued_at", "headers", "id", "key", "lost", "payload", "progress", "queue",
-        "shard", "sleep", "step", "wait_for",
+        "priority", "attempt", "build", "cost", "enqueued_at", "headers", "id", "key", "lost", "payload", "progress",
+        "queue", "shard", "sleep", "step", "wait_for",
     },
     "NewJob": {
         "cost", "delay", "headers", "id", "if_exists", "key", "payload", "priority", "queue", "unique_for",
@@ -72,8 +72,9 @@ MEMBERS = {
     },
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
     "JobState": {
-        "attempts", "began", "children", "deliveries", "due", "ended", "enqueued_at", "entry", "job", "overcome",
-        "progress", "reason", "since", "state", "steps", "suspended", "took", "traceback", "worker", "workers",
+        "attempts", "began", "build", "children", "deliveries", "due", "ended", "enqueued_at", "entry", "job",
+        "overcome", "progress", "reason", "since", "state", "steps", "suspended", "took", "traceback",
+        "worker", "workers",
     },
     "Limit": {"each", "key", "limit", "per_shard", "slots"},
     "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},
@@ -88,7 +89,7 @@ MEMBERS = {
 OPERATORS = {  # of headrace.inspect
     "Admin": VERBS.keys() - {"cancel", "enqueue", "signal"} | {
         "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "paused_values", "peek",
-        "position", "redeclare", "running", "schedules", "shards", "shares", "waiting", "workers",
+        "position", "redeclare", "running", "runs", "schedules", "shards", "shares", "waiting", "workers",
     },
     "WorkerState": {"alive", "asked", "deadline", "differs", "facts", "leased", "name", "queue", "since"},
     "Repairs": {

@@ -20,6 +20,7 @@ from headrace._model.state import (
     OtherTerms,
     Place,
     Repairs,
+    RunState,
     WorkerFacts,
     WorkerState,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "QueueView",
     "Repairs",
     "Resharding",
+    "RunState",
     "RunView",
     "RunsPage",
     "ScheduleView",

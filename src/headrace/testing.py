@@ -27,15 +27,28 @@ import redis
 from headrace._api.aio.colour import AsyncClosing
 from headrace._api.aio.queue import AsyncQueue
 from headrace._api.aio.worker import AsyncWorker
+from headrace._api.replay import Replayed, Stage, recordings
 from headrace._api.sync.colour import Closing
 from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
 from headrace._embedded.server import EmbeddedServer
+from headrace._model.recording import Recording
 from headrace._model.state import Counts
 from headrace._net.base.address import OPENED, Address, Connected
 from headrace.errors import RunLost, RunSuspended, Verdict
+from headrace.platform import InnerQueue
 
-__all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]
+__all__ = [
+    "Replayed",
+    "emptied",
+    "private_server",
+    "recorded",
+    "replay",
+    "run",
+    "run_until_empty",
+    "run_until_empty_async",
+    "travel",
+]
 POLL_S = 0.005  # seconds between two checks whether a queue is empty
 # keys of a queue whose scores are moments
 MOMENTS = ("asleep", "delayed", "leases", "limited", "resting", "ticks")
@@ -303,6 +316,36 @@ async def run_until_empty_async(
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
                 await asyncio.sleep(POLL_S)
+
+
+def recorded(queue: Queue[Any]) -> Generator[str, None, None]:
+    """Yield the runs of *queue* that are suspended or running, each as a line of JSON for `replay`.
+
+    `headrace runs export` writes the same lines. Payloads and values are as the queue's codec has
+    written them. Two scripts for each 20 runs (list.lua, and steps.lua for each run).
+    """
+    plain = InnerQueue(queue).raw(Queue)
+    for one in recordings(plain, time.time()):
+        yield one.line
+
+
+def replay(
+    worker: Worker | AsyncWorker, record: str | bytes, *, removed: Sequence[str] = ()
+) -> Replayed:
+    """Tell whether a recorded run would go on with the handlers of *worker*, without a server.
+
+    *record* is a line of `recorded`. The handler is called with the job of that run. Its steps,
+    sleeps and waits answer from the records, and no function of a step is called. The first name
+    without a record ends the replay. Hooks and middleware of the worker do not run, and code of the
+    handler between its steps does.
+
+    A run would not go on if its payload or a value does not decode, if a name was recorded as
+    another kind, or if the handler raises an error of its own. It would not go on either if a name
+    that was recorded is gone from the code, which comes to a name without a record. A step may have
+    been renamed then, and would run again. Names that were removed on purpose are *removed*. Raises
+    `ConfigurationError` for a line that can't be read, and for a stage of a flow.
+    """
+    return Stage(worker, Recording.of(record), removed).replay()
 
 
 def _jobs_left(counts: list[Counts]) -> int:

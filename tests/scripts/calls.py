@@ -169,6 +169,12 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", 10_000, TERM, 0], 0), (["w", 10_000, TERM, 1], 1)],
         payloads="two keys of one worker",
     ),
+    "build": Calls(
+        sample=step_ops.build(OPS, CLAIMS[0], "b1"),
+        nothing=[(["w", "5-0", 1, "i", "5", "b1"], 0)],
+        filled=[(["w", ENTRY, 1, "i", "5", "b1"], 0)],
+        payloads="the head of one run",
+    ),
     "cancel": Calls(
         sample=admin_ops.cancel(OPS, "i"),
         nothing=[(["i", TERM], 0), (["5-0", TERM], 0), (["99999999999999999999-0", TERM], 0)],
@@ -552,6 +558,11 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", "5-0", 1, 1, "", 0, "i", "5", 0, "pay", 1, 1, 5, "x"], 0)],
         filled=[(["w", ENTRY, 1, 1, "", 0, "i", "5", 0, "pay", 1, 1, 5, "x"], 2)],
         payloads="one value of at most 64 KiB, and the run's row",
+    ),
+    "runs": Calls(
+        sample=step_ops.heads(OPS, [CLAIMS[0].job]),
+        nothing=[(["i", "5"], [[]])],
+        payloads="heads of runs, and two records of each",
     ),
     "steps": Calls(
         sample=step_ops.read(OPS, CLAIMS[0]),

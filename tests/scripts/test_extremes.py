@@ -66,9 +66,9 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " from_step register decide serving idle entry set together sharded hourly queue known queues schedule enq"
     " fraction text ended release_key kind traced mode structure offered one_value newest paused dry request timed"
-    " quiet apart by began",
+    " quiet apart by began build",
     "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets..."
-    " waits...",
+    " waits... ids...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}

@@ -54,6 +54,7 @@ from headrace._model.settings import (
     WorkerSettings,
     with_options,
 )
+from headrace._model.steps import step_name
 from headrace._model.timing import Declared
 from headrace._net.base.address import Address, Unpicklable, given, shown, shown_settings
 from headrace._protocol.keys import Keys, worker_name
@@ -211,6 +212,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         max_outage: Seconds | None = None,
         tracebacks: bool = False,
         durable: str | None = None,
+        build: str | None = None,
     ) -> None:
         """Make a worker, which has no handlers yet.
 
@@ -229,6 +231,9 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         - *tracebacks*: keep tracebacks with jobs that are retried or die, in all queues.
         - *durable*: where settlements must be written, as for a queue. A settlement that is not
           confirmed is logged, and work goes on.
+        - *build*: the version of your code, such as `"2026.11.28-abc"`, by default the environment
+          variable `HEADRACE_BUILD`. Runs remember the build that began them: `job.build`,
+          `queue.find`, `queue.admin.runs`.
         """
         super().__init__()
         self.settings = WorkerSettings(heartbeat, timeout, max_outage, durable)
@@ -236,6 +241,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         self.named = name is not None
         self.namespace = namespace
         self.trace_parent = trace_parent
+        given_build = os.environ.get("HEADRACE_BUILD", "") if build is None else build
+        self.build = step_name(given_build, "build", "it") if given_build != "" else ""
         self.tracebacks = QueueSettings(tracebacks=tracebacks).tracebacks
         if trace_parent not in PARENTS:
             raise ValueError(
@@ -620,7 +627,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         consumers: list[Consumer] = []
         flows: list[Any] = []
         for h in (
-            evolve(isolated(handler.limited(), stops), around=tuple(self._around))
+            evolve(isolated(handler.limited(), stops), around=tuple(self._around), build=self.build)
             for handler in self.handlers.values()
         ):
             queue_settings = evolve(

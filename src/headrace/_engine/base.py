@@ -331,7 +331,13 @@ class BaseEngine(ABC):
             raise RunLost(job.id)
         note = partial(self.telemetry(consumer).stepped, held)
         made = Run(
-            consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note, handled=True
+            consumer.ops,
+            Recorded(consumer.ops.bound),
+            held,
+            consumer.depart,
+            note,
+            build=consumer.handler.build,
+            handled=True,
         )
         return cast("Run", consumer.jobs.runs.setdefault(held, made))
 

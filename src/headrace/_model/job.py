@@ -200,6 +200,13 @@ class Job(_Open[T_co]):
         return getattr(self.queue, "shard", 0)
 
     @property
+    def build(self) -> str:
+        """The build of the worker that began its run. It is empty for a worker without `build=`,
+        and until the first step of this delivery has answered.
+        """
+        return str(getattr(run_of(self), "begun_by", ""))
+
+    @property
     def lost(self) -> Lost:
         """Truthy once the job is no longer its handler's, because it was cancelled, deleted, or
         reclaimed by a peer.
@@ -332,7 +339,7 @@ def with_steps(job: Job[T], make: Callable[[Job[Any]], Any]) -> Job[T]:
 def run_of(job: Job[Any]) -> Any:
     """Return the run of *job*. It is `None` if the job has taken no step, and noted no progress."""
     steps = job._steps  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
-    return None if steps is None or callable(steps) else steps.run
+    return None if steps is None or callable(steps) else getattr(steps, "run", None)
 
 
 def make_job(

@@ -312,6 +312,7 @@ class HandlerSettings:
     grace: float = GRACE_S
     encode: Callable[[Any], Any] | None = None  # of results, before the codec
     isolation: Isolation | None = None
+    build: str = ""  # of the worker
     # middleware, the first outermost
     around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])

@@ -197,7 +197,8 @@ class JobState(Generic[T_co]):
     handler. Only `find` reads them. `deliveries` counts how often it was delivered, and is 0 if
     unknown. `took` is the number of seconds that its handler ran, if it has reported that. It
     covers all deliveries of a run without its suspensions, and the last attempt of another job. A
-    run that sleeps or waits for a signal is `suspended`. An ended job of a flow has the `children`
+    run that sleeps or waits for a signal is `suspended`. `build` is the build of the worker that
+    began a run, if it had one. An ended job of a flow has the `children`
     for which it has waited.
     """
 
@@ -216,6 +217,7 @@ class JobState(Generic[T_co]):
     took: float | None = field(default=None, repr=False)
     suspended: bool = field(default=False, repr=False)
     children: Children | None = field(default=None, repr=False)
+    build: str = field(default="", repr=False)
 
     @property
     def overcome(self) -> bool:
@@ -246,6 +248,27 @@ class JobState(Generic[T_co]):
         unknown.
         """
         return self.job.enqueued_at or None
+
+
+@frozen
+class RunState:
+    """A run in a queue, which is a job that has taken steps.
+
+    `state` is that of its job: `leased`, `delayed` if it sleeps, or `blocked` if it waits for a
+    signal. It stands in `at`, the name of its open sleep or wait, or else of its last record, whose
+    `kind` is step, once, sleep or wait. `began` is when its first record began. `due` is when a
+    suspended run goes on at the latest, or `None` for never. Both are seconds of the server.
+    `build` is the build of the worker that began it, or ''.
+    """
+
+    id: str
+    queue: str
+    state: str
+    at: str
+    kind: str
+    began: float
+    due: float | None = None
+    build: str = ""
 
 
 @frozen

@@ -287,8 +287,9 @@ class Jobs:
         state = self.state(row, now)
         if run:
             rows, progress, deliveries = run
-            steps = tuple(record.step(now / 1000, record.value) for record in records(rows))
-            state = evolve(state, steps=steps, progress=progress_of(progress))
+            its = records(rows)
+            steps = tuple(record.step(now / 1000, record.value) for record in its)
+            state = evolve(state, steps=steps, progress=progress_of(progress), build=its.build)
             if not text(row[2]).startswith("ended:"):  # that row has them already
                 state = (
                     Tried.of(_text_field(row[1], _ATTEMPTS) or "")

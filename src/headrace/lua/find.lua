@@ -37,7 +37,7 @@ local function found(row, enq, letter)
   local name = letter and runs.of_letter(letter) or id
   local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, name)
   if not run or enq and run.enq ~= '' and run.enq ~= enq then return {now, row, ''} end
-  return {now, row, '', runs.records(steps, name, run), runs.more(steps, name)}
+  return {now, row, '', runs.listed(steps, name, run), runs.more(steps, name)}
 end
 local entry = redis.call('HGET', ids, id)
 if entry == 'delayed' then

@@ -24,7 +24,7 @@ from headrace._core.verbs.queue import QueueVerbs
 from headrace._model import checks
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
-from headrace._model.state import JobState, Repairs, Schedule, WorkerState, ended_as
+from headrace._model.state import JobState, Repairs, RunState, Schedule, WorkerState, ended_as
 from headrace._model.terms import Limit, Named, Share, Value
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
@@ -467,6 +467,20 @@ class Admin(Guided, Generic[T]):
         while others change. list.lua, page by page.
         """
         return self._each("blocked")
+
+    def runs(self, *, state: str | None = None, build: str | None = None) -> Iterator[RunState]:
+        """List the runs, which are jobs that have taken steps, while they are suspended or running.
+        Those that wait for a worker are not listed.
+
+        *state*: only `blocked` runs, which wait for a signal, `delayed` ones, which sleep, or
+        `leased` ones. *build*: only those that a worker of this build began, where '' is a worker
+        without one. list.lua and runs.lua, page by page, 5 µs a run.
+        """
+        pages = self._verbs.views.runs(state)
+        while (page := self._drive(pages.more())) is not None:
+            for item in page:
+                if build is None or item.build == build:
+                    yield item
 
     def dead(self) -> Iterator[JobState[T]]:
         """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time

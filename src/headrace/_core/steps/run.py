@@ -20,13 +20,14 @@ from typing import Any, NoReturn, Protocol, cast
 
 from attrs import define, field, frozen
 
-from headrace._core.effects import Call, Send, Sleep, send
+from headrace._core.effects import Call, R, Send, Sleep, send
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
 from headrace._protocol.durability import with_durability
 from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.features.runs.ops import BYTES_SPENT, LOST
+from headrace._protocol.features.runs.records import Records
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
@@ -81,9 +82,12 @@ class Run:
     note: Note = ignored
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
+    build: str = ""  # of the worker
     handled: bool = False  # a worker's handler takes the steps, and `leave` follows its end
     records: dict[str, Record] | None = None
     skip_sleeps: bool = False  # for tests: each sleep is over at once
+    begun_by: str = ""
+    """The build of the worker that began the run, once the records were read."""
     began_last: int = 0  # ms when the last of the records that were read began
     asked: set[str] = field(factory=set[str])
     made: list[tuple[str, Any]] = field(factory=list[tuple[str, Any]])
@@ -191,7 +195,7 @@ class Run:
         """
         made = self.made
         self.made = []
-        if self.leaving is not None and not self.lost and _stopped(error):
+        if self.leaving is not None and not self.lost and stopped(error):
             self.ended = self.leaving
             while self.running and not self.claim.job.lost:
                 yield Sleep(LOOK_MIN_S * 10)
@@ -244,11 +248,12 @@ class Run:
         delivery."""
         if self.records is None:
             rows = (
-                []
+                Records()
                 if self.claim.token == 1
                 else (yield from send(step_ops.read(self.ops, self.claim)))
             )
             if self.records is None:  # another step has not read them meanwhile
+                self.begun_by = rows.build if rows else self.build
                 self.records = step_ops.own(rows)
                 self.began_last = max((record.began for record in self.records.values()), default=0)
         return self.records
@@ -279,11 +284,19 @@ class Run:
             took=took,
             ttl=self.ttl,
         )
-        number = yield from send(with_durability(op, self.durable))
+        number = yield from self._noting(op)
         if number <= LOST:
             raise self._refused(name, number)
         kind = "step" if ended and before is None else "once"
         records[name] = Record(number, name, kind, 0, int(ended), 0, value, 0)
+
+    def _noting(self, op: Op[R]) -> Call[R]:
+        """Send an operation that makes a record. The first one of a run follows its build."""
+        ops: list[Op[Any]] = [with_durability(op, self.durable)]
+        if self.build and not self.records:
+            ops.insert(0, step_ops.build(self.ops, self.claim, self.build))
+        answer: R = (yield Send(ops))[-1]
+        return answer
 
     def _recorded(self, name: str, kind: str, due: str) -> Call[Record]:
         """Return the record of a sleep or wait, which is made now if there is none."""
@@ -292,7 +305,7 @@ class Run:
             records = yield from self._known()
             if name not in records:
                 op = step_ops.wait(self.ops, self.claim, name, kind, due)
-                answer = yield from send(with_durability(op, self.durable))
+                answer = yield from self._noting(op)
                 if answer.state == "refused":
                     raise self._refused(name, answer.why)
                 records[name] = self._answered(name, kind, answer)
@@ -380,11 +393,11 @@ def note_last(runs: Sequence[Run]) -> Call[None]:
             yield Send(ops, PROGRESS_WITHIN_S)
 
 
-def _stopped(error: BaseException | None) -> bool:
+def stopped(error: BaseException | None) -> bool:
     """Tell whether sleeps and waits have ended a handler. Other errors are failures, also beside
     them."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_stopped, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+        return all(map(stopped, cast("BaseExceptionGroup[BaseException]", error).exceptions))
     return error is None or isinstance(error, (RunSuspended, RunLost))
 
 

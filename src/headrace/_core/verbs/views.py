@@ -14,6 +14,7 @@ from headrace._core.fair.shares import shares, wanted
 from headrace._core.queue import calls
 from headrace._core.shards.map import OneShard, ShardMap, Shards
 from headrace._core.verbs.asking import M, every, where
+from headrace._core.verbs.runs import LISTINGS, RunPages
 from headrace._model.shards import ShardRow
 from headrace._model.state import Counts, JobState, WorkerState, summed
 from headrace._model.terms import Share, Value
@@ -137,6 +138,11 @@ class ViewVerbs(Generic[M]):
 
     def pages(self, state: str, limit: int, value: object = None) -> Pages:
         return Pages(self.map, state, limit, value)
+
+    def runs(self, state: str | None = None) -> RunPages:
+        if state is not None and state not in LISTINGS:
+            raise ValueError(f"state={state!r:.100}: give one of {', '.join(LISTINGS)}")
+        return RunPages(self.map) if state is None else RunPages(self.map, [state])
 
 
 @define(eq=False)

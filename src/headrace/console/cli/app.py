@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import headrace
-from headrace.console.cli import change, dead, flows, look, schedules
+from headrace.console.cli import change, dead, flows, look, runs, schedules
 from headrace.console.cli.console import reported
 from headrace.console.cli.demo import demo
 from headrace.console.cli.enqueue import enqueue
@@ -78,6 +78,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
         for name, verb in VERBS.items()
         if not verb.command
     },
+    "replay": runs.replay,
     "doctor": look.doctor,
     "top": top,
     "web": web,
@@ -87,5 +88,5 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for command, function in COMMANDS.items():
     app.command(command)(function)
-for name, module in {"dead": dead, "schedules": schedules, "flows": flows}.items():
+for name, module in {"dead": dead, "schedules": schedules, "flows": flows, "runs": runs}.items():
     app.add_typer(module.group, name=name)

@@ -404,6 +404,12 @@ def work(
             min=64, show_default=False, help="Replace a child process that has more MiB of memory."
         ),
     ] = None,
+    build: Annotated[
+        str | None,
+        typer.Option(
+            show_default=False, help="The version of the code, of workers that name none."
+        ),
+    ] = None,
     log_level: Annotated[
         LogLevel | None,
         typer.Option(
@@ -462,6 +468,8 @@ def work(
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
+        if build is not None:
+            os.environ["HEADRACE_BUILD"] = build
         if not isolate and not (recycle_jobs is None and recycle_mb is None):
             raise ConfigurationError("--recycle-jobs, --recycle-mb: for child processes: --isolate")
         options = Options(

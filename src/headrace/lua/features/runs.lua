@@ -3,7 +3,7 @@
 -- HOOKS  forgets: runs.wake (asleep), removes: runs.remove (steps)
 -- Runs: the records of jobs that take steps, in the hash `steps`. The field '<id>' is the run itself: its number of
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
--- not ended, signals that no wait has taken). '<id>\t<number>' is a record: name, kind
+-- not ended, signals that no wait has taken), and the build of the worker that began it. '<id>\t<number>' is a record: name, kind
 -- (step, once, sleep, wait, signal), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
 -- when it is due (0: never), the traceparent of the delivery that a sleep or wait ended, '' if none, its place among
 -- the records that began in the same ms, if that is not its number (a wait has the number of a signal that came before
@@ -34,11 +34,11 @@ function runs.unpacked(kept)
   return readable and type(list) == 'table' and list or nil
 end
 function runs.read(steps, id)
-  local number, bytes, enq, open = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
+  local number, bytes, enq, open, build = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
   if type(number) ~= 'number' or type(open) ~= 'table' then return nil end
-  return {number = number, bytes = bytes, enq = enq, open = open}
+  return {number = number, bytes = bytes, enq = enq, open = open, build = build}
 end
-function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open}) end
+function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.build}) end
 function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(run)) end
 -- The names of all fields of a run.
 function runs.fields(id, run)
@@ -89,6 +89,12 @@ function runs.records(steps, id, run)
   for i = 1, #rows do rows[i] = runs.readable(rows[i]) end
   return rows
 end
+-- The records of a run, and last its build, if it has one.
+function runs.listed(steps, id, run)
+  local rows = runs.records(steps, id, run)
+  if run.build then rows[#rows + 1] = {run.build} end
+  return rows
+end
 -- The progress and the deliveries of a run, '' without any.
 function runs.more(steps, id)
   local progress, deliveries = unpack(redis.call('HMGET', steps, runs.field(id, 'p'), runs.field(id, 'd')))
@@ -112,7 +118,7 @@ function runs.kept(steps, id, room)
   local progress, deliveries = runs.more(steps, id)
   if room.left <= 0 then return {{{run.number .. ' records', 'omitted', 0, 0, 0, false, 0}}, progress, deliveries} end
   room.left = room.left - run.bytes - 100 * run.number
-  local rows, bytes = runs.records(steps, id, run), 0
+  local rows, bytes = runs.listed(steps, id, run), 0
   for _, record in ipairs(rows) do
     bytes = bytes + runs.size(record)
     if record[6] and bytes > runs.KEPT_BYTES then

@@ -8,13 +8,13 @@ from typing import Any
 from attrs import frozen
 
 from headrace._model.checks import term
-from headrace._model.job import Claim, on_wire
+from headrace._model.job import Claim, Job, on_wire
 from headrace._model.steps import Record
-from headrace._protocol.features.runs.records import records
+from headrace._protocol.features.runs.records import Records, records
 from headrace._protocol.keys import wire_id
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import raw
+from headrace._protocol.replies import raw, text
 
 LOST, RECORDS_SPENT, BYTES_SPENT = 0, -1, -2  # why nothing was recorded
 SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}
@@ -26,8 +26,45 @@ def _run(claim: Claim) -> list[Arg]:
     return [on_wire(job.id) if claim.named else claim.entry, f"{job.enqueued_at * 1000:.0f}"]
 
 
-def read(ops: Ops, claim: Claim) -> Op[list[Record]]:
+def read(ops: Ops, claim: Claim) -> Op[Records]:
     return ops.op("steps", _run(claim), records)
+
+
+def _listed(job: Job[Any]) -> list[Arg]:
+    return [on_wire(job.id), f"{job.enqueued_at * 1000:.0f}" if job.enqueued_at else ""]
+
+
+def of_job(ops: Ops, job: Job[Any]) -> Op[Records]:
+    """Read the records of a listed job."""
+    return ops.op("steps", _listed(job), records)
+
+
+@frozen
+class Head:
+    """The begin of a run, in seconds, its build, and the record in which it stands."""
+
+    began: float
+    build: str
+    at: str
+    kind: str
+
+
+def _head(row: Any) -> Head | None:
+    if not row:
+        return None
+    _number, began, name, kind, _due, build = row
+    return Head(began / 1000, text(build), text(name), text(kind))
+
+
+def heads(ops: Ops, jobs: Sequence[Job[Any]]) -> Op[list[Head | None]]:
+    """Read the heads of the runs of listed jobs. A job that has taken no steps has none."""
+    args = [arg for job in jobs for arg in _listed(job)]
+    return ops.op("runs", args, lambda reply: list(map(_head, reply)))
+
+
+def build(ops: Ops, claim: Claim, name: str) -> Op[bool]:
+    """Note the build of the worker that begins a run, before its first record."""
+    return ops.op("build", [claim.worker, claim.entry, claim.count, *_run(claim), name], bool)
 
 
 def record(

@@ -8,8 +8,17 @@ from headrace._model.steps import Progress, Record
 from headrace._protocol.replies import raw, text
 
 
-def records(rows: Any) -> list[Record]:
-    return [_record(number, *row) for number, row in enumerate(rows, 1)]
+class Records(list[Record]):
+    """The records of a run, in their order, with the build of the worker that began it."""
+
+    build: str = ""
+
+
+def records(rows: Any) -> Records:
+    found = Records(_record(number, *row) for number, row in enumerate(rows, 1) if len(row) > 1)
+    if rows and len(rows[-1]) == 1:
+        found.build = text(rows[-1][0])
+    return found
 
 
 def _record(

@@ -1,0 +1,173 @@
+"""The names of the steps that a handler's code may take, as its source tells them.
+
+It tells a renamed step from one that the run has yet to come to. Where it can't be told, any name
+counts as there.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import sys
+import textwrap
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+from attrs import define, field
+
+TAKERS = frozenset({"step", "sleep", "wait_for"})  # methods whose first argument is a name
+FUNCTIONS_AT_MOST = 500  # that are looked at for one handler
+ANY = ".*"
+MISSING = object()
+
+
+def gone(function: Callable[..., Any], names: list[str]) -> list[str]:
+    """Return those of *names* that the code of a handler takes no more."""
+    patterns = _Code(function).patterns()
+    return [
+        name for name in names if not any(re.fullmatch(one, name, re.DOTALL) for one in patterns)
+    ]
+
+
+def plain(function: Any) -> Any:
+    """Return the function itself, below its wrappers."""
+    while isinstance(function, partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    return inspect.unwrap(function) if callable(function) else function
+
+
+@define
+class _Code:
+    """The code of a handler, with the functions that it names."""
+
+    handler: Any
+    known: set[int] = field(factory=set[int], init=False)
+    left: deque[Any] = field(factory=deque[Any], init=False)
+
+    def patterns(self) -> set[str]:
+        self._add(self.handler)
+        found = set[str]()
+        while self.left and ANY not in found:
+            if len(self.known) > FUNCTIONS_AT_MOST:
+                return {ANY}
+            found |= set(self._of(self.left.popleft()))
+        return found
+
+    def _add(self, value: Any) -> None:
+        """Look at a function later, or at all functions of a class, if they are the user's."""
+        if isinstance(value, type):
+            for one in vars(value).values() if _of_user(value) else ():
+                method = plain(one)
+                # a method that a decorator of the class has made has no source
+                if isinstance(method, FunctionType) and not _made(method):
+                    self._add(method)
+            return
+        function = plain(value) if callable(value) else None
+        known = id(function) in self.known
+        if not known and isinstance(function, FunctionType) and _of_user(function):
+            self.known.add(id(function))
+            self.left.append(function)
+
+    def _of(self, function: FunctionType) -> Iterator[str]:
+        """Yield patterns of the names that a function takes, and note the functions it names."""
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        except (OSError, SyntaxError, TypeError):
+            yield ANY  # its source is not there
+            return
+        scope = _Scope(function)
+        called = {id(one.func): one for one in ast.walk(tree) if isinstance(one, ast.Call)}
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                value = scope.value(node)
+                self._add(value)
+                if isinstance(node, ast.Attribute) and node.attr in TAKERS and value is MISSING:
+                    yield from _named(scope, called.get(id(node)))
+            if isinstance(node, ast.Call) and scope.hands_on(node):
+                yield ANY
+
+
+def _of_user(value: Any) -> bool:
+    top = (value.__module__ or "").partition(".")[0]
+    return top not in sys.stdlib_module_names and top != "headrace"
+
+
+def _made(function: FunctionType) -> bool:
+    return function.__code__.co_filename.startswith("<")
+
+
+@define
+class _Scope:
+    """The names that a function can see."""
+
+    function: Any
+    visible: dict[str, Any] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        code = self.function.__code__
+        self.visible = dict(self.function.__globals__)
+        for name in code.co_varnames:
+            self.visible.pop(name, None)
+        for name, cell in zip(code.co_freevars, self.function.__closure__ or (), strict=False):
+            with suppress(ValueError):  # it is not set yet
+                self.visible[name] = cell.cell_contents
+
+    def value(self, node: ast.expr) -> Any:
+        """Return the object that an expression names, or `MISSING`."""
+        if isinstance(node, ast.Name):
+            return self.visible.get(node.id, getattr(builtins, node.id, MISSING))
+        if not isinstance(node, ast.Attribute):
+            return MISSING
+        owner = self.value(node.value)
+        if owner is MISSING:
+            return MISSING
+        # a property of an object is not called
+        looked = owner if isinstance(owner, (ModuleType, type)) else type(owner)
+        return getattr(looked, node.attr, MISSING)
+
+    def hands_on(self, call: ast.Call) -> bool:
+        """Tell whether a call gives the job to code that is not known."""
+        code = self.function.__code__
+        parameters = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        given = [*call.args, *(one.value for one in call.keywords)]
+        names = {one.id for one in given if isinstance(one, ast.Name)}
+        taker = isinstance(call.func, ast.Attribute) and call.func.attr in TAKERS
+        return bool(names & parameters) and not taker and self.value(call.func) is MISSING
+
+
+def _named(scope: _Scope, call: ast.Call | None) -> Iterator[str]:
+    """Yield the pattern of the name that a call gives, if it gives one."""
+    if call is None:
+        yield ANY  # the method goes elsewhere
+        return
+    options = [one.value for one in call.keywords if one.arg == "name"]
+    for given in (call.args or options)[:1]:
+        yield _pattern(scope, given)
+
+
+def _pattern(scope: _Scope, node: ast.expr) -> str:
+    """Make a regular expression of an expression that makes a name."""
+    match node:
+        case ast.Constant(str(text)):
+            made = re.escape(text)
+        case ast.JoinedStr(values):
+            made = "".join(_pattern(scope, value) for value in values)
+        case ast.BinOp(left, ast.Add(), right):
+            made = _pattern(scope, left) + _pattern(scope, right)
+        case ast.BinOp(ast.Constant(str(text)), ast.Mod(), _):
+            made = ANY.join(map(re.escape, re.split(r"%[^a-zA-Z%]*[a-zA-Z]", text)))
+        case ast.Call(ast.Attribute(ast.Constant(str(text)), "format")):
+            made = ANY.join(map(re.escape, re.split(r"\{[^}]*\}", text)))
+        case ast.IfExp(_, body, orelse):
+            made = f"(?:{_pattern(scope, body)}|{_pattern(scope, orelse)})"
+        case _:
+            value = scope.value(node)
+            made = re.escape(value) if isinstance(value, str) else ANY
+    return made

@@ -1,0 +1,140 @@
+"""Runs remember the build of the worker that began them, and are listed by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import AsyncWorker, Job, Queue, Worker
+from headrace._protocol.features.runs import ops as step_ops
+from headrace.errors import RunSuspended
+from headrace.testing import run, travel
+from tests.steps.conftest import Runs
+from tests.support.colours import Connect
+from tests.support.servers import Server
+from tests.support.steps import leased, suspend, waiting_run
+
+
+def test_the_first_record_has_the_build(runs: Runs) -> None:
+    """A build is noted once, by the holder, before the first record."""
+    entry = runs.begin("i")
+    assert runs("build", "w", entry, 2, "i", "", "b0") == 0  # another delivery
+    assert runs("build", "w", entry, 1, "i", "", "b1") == 1
+    assert runs("build", "w", entry, 1, "i", "", "b2") == 0
+    assert runs.step(entry, "charge") == 1
+    assert runs("steps", "i", "")[-1] == ["b1"]
+    assert runs("find", "i", "")[3][-1] == ["b1"]
+    head, nobody = runs("runs", "i", "", "nobody", "")
+    assert [head[0], *head[2:], nobody] == [1, "charge", "step", 0, "b1", []]
+
+
+def test_a_run_without_a_build_gets_none_later(runs: Runs) -> None:
+    entry = runs.begin("i")
+    assert runs.step(entry, "charge") == 1
+    assert runs("build", "w", entry, 1, "i", "", "b1") == 0
+    assert [row[0] for row in runs("steps", "i", "")] == ["charge"]
+    assert runs.names() == ["charge"]
+
+
+def test_a_dead_letter_keeps_its_build(runs: Runs) -> None:
+    entry = runs.begin("i")
+    assert runs("build", "w", entry, 1, "i", "", "b1") == 1
+    for name in "abc":
+        runs.step(entry, name)
+    assert runs("dead_letter", "w", 1000, entry, 1, "why") == [1]
+    assert runs("redrive", "-", 10, "b", "", "i") == [1, ""]
+    runs.lease()
+    assert runs.names() == ["a", "b1"]
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_job_knows_the_build_of_its_run(newest: Server, colour: str) -> None:
+    """It is the build that began the run, also in a worker of another build."""
+    seen = list[str]()
+
+    def work(job: Job) -> None:
+        seen.append(job.build)
+        job.step("charge", int)
+        seen.append(job.build)
+        job.sleep("nap", 1000)
+        seen.append(job.build)
+
+    async def work_async(job: Job) -> None:
+        seen.append(job.build)
+        await job.step("charge", int)
+        seen.append(job.build)
+        await job.sleep("nap", 1000)
+        seen.append(job.build)
+
+    def worker(build: str | None) -> Any:
+        kind: Any = Worker if colour == "sync" else AsyncWorker
+        made = kind(newest.url, build=build)
+        made.handler("q")(work if colour == "sync" else work_async)
+        return made
+
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x", id="i")
+        run(worker("b1"), newest.url, until_empty=False)
+        found = queue.find("i")
+        assert found is not None
+        assert found.build == "b1"
+        assert [step.name for step in found.steps] == ["charge", "nap"]
+        (one,) = queue.admin.runs()
+        assert (one.id, one.state, one.at, one.build) == ("i", "delayed", "nap", "b1")
+        travel(newest.url, 2000)
+        run(worker("b2"), newest.url)
+    assert seen == ["", "b1", "", "b1", "b1"]
+
+
+def test_the_default_is_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_BUILD", "b7")
+    assert Worker("redis://localhost:1").build == "b7"
+    assert AsyncWorker("redis://localhost:1", build="b8").build == "b8"
+    assert Worker("redis://localhost:1", build="").build == ""
+    with pytest.raises(ValueError, match="build of 201 characters"):
+        Worker("redis://localhost:1", build="b" * 201)
+    with pytest.raises(TypeError, match="build must be a str"):
+        Worker("redis://localhost:1", build=5)  # type: ignore[arg-type]
+
+
+def test_runs_are_listed(connect: Connect) -> None:
+    """Suspended and running runs are listed with where they stand. Other jobs are not."""
+    queue: Any = connect("q")
+    queue.enqueue(b"no run")
+    queue.enqueue(b"no run", delay=1000)
+    assert queue.lease() is not None
+    for name, kind in (("s", "sleep"), ("w", "wait")):
+        lease = leased(queue, id=name)
+        ops = queue._verbs.map.at(lease.job.shard)
+        queue._run(step_ops.build(ops, lease.claim, f"of {name}"))
+        suspend(queue, lease.claim, f"at {name}", kind, "+86400000")
+    lease = leased(queue, id="r")
+    ops = queue._verbs.map.at(lease.job.shard)
+    op = step_ops.record(ops, lease.claim, 0, "charge", None, ended=True, took=0.0, ttl=0.0)
+    assert queue._run(op) == 1
+    found = {one.id: one for one in queue.admin.runs()}
+    assert {name: (one.state, one.at, one.kind, one.build) for name, one in found.items()} == {
+        "s": ("delayed", "at s", "sleep", "of s"),
+        "w": ("blocked", "at w", "wait", "of w"),
+        "r": ("leased", "charge", "step", ""),
+    }
+    assert found["s"].due > found["s"].began > 1e9
+    for state, name in (("delayed", "s"), ("blocked", "w"), ("leased", "r")):
+        assert [one.id for one in queue.admin.runs(state=state)] == [name]
+    assert [one.id for one in queue.admin.runs(build="of w")] == ["w"]
+    assert [one.id for one in queue.admin.runs(build="")] == ["r"]
+    with pytest.raises(ValueError, match="state='dead'"):
+        list(queue.admin.runs(state="dead"))
+
+
+def test_an_open_wait_is_where_a_run_stands(newest: Server) -> None:
+    """Steps beside a wait are recorded after it."""
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x", id="i")
+        lease = queue.lease()
+        assert lease is not None
+        with pytest.raises(RunSuspended):
+            lease.job.wait_for("go")
+        waiting_run(queue, "w")
+        assert {one.id: one.at for one in queue.admin.runs()} == {"i": "go", "w": "approved"}
