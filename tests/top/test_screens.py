@@ -35,7 +35,7 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (job, letters, pane, queue, queues, workers):
         for name, text in {**alike, "memory": "2.0 MiB", "since": "9 s"}.items():
             if hasattr(module, name):
-                monkeypatch.setattr(module, name, lambda *_, text=text: text)
+                monkeypatch.setattr(module, name, lambda *_, text=text, **__: text)
     cell, _ = job.CELLS["worker"]
     monkeypatch.setitem(job.CELLS, "worker", (cell, lambda *_: "queue-0123456789abcdef"))
 
@@ -184,8 +184,10 @@ def test_a_run(tell: Tell, queue: Queue) -> None:
     async def story(screen: Screen) -> None:
         await screen.press("f")
         await screen.types("a")
-        shown = await screen.shows("progress   40% page 12 of 30", "steps", "approved · waiting")
-        assert "charge · done" in shown
+        shown = await screen.shows(
+            "progress   40% page 12 of 30", "Waits for the signal approved", "steps", "· waiting"
+        )
+        assert "· done" in shown
         assert '{ "paid": 7 }' in shown
 
     tell(story)

@@ -379,7 +379,7 @@ def test_schedules(site: Any, queue: Queue) -> None:
         assert (
             one.done("pause_schedule", **fields) == "The schedule was paused already, or is gone."
         )
-        shown = one.get("schedule", **fields).text
+        shown = one.get("schedule", **fields, ask="change").text
         payload = unescape(
             re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", shown, re.DOTALL)[0]
         ).replace("\n", "\r\n")

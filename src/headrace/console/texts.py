@@ -34,10 +34,10 @@ class Refused(ValueError):
     """Raised for a form that asks for nothing that can be done. Its text says why."""
 
 
-def took(seconds: float | None) -> str:
+def took(seconds: float | None, *, narrow: bool = False) -> str:
     """Write how long something took. Below ten seconds it is more exact than `span`."""
     if seconds is None or seconds >= 9.95:
-        return span(seconds)
+        return span(seconds) if narrow else spelled(seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     return f"{f'{seconds:.1f}'.removesuffix('.0')} s"
@@ -99,11 +99,12 @@ def spelled(seconds: float | None) -> str:
     return f"{large} {unit} {rest} {smaller}" if rest else f"{large} {unit}"
 
 
-def from_now(moment: float | None, now: float) -> str:
+def from_now(moment: float | None, now: float, *, narrow: bool = False) -> str:
     """Write how far a moment is from *now*, both of the server's clock."""
     if moment is None:
         return ""
-    return f"in {spelled(moment - now)}" if moment > now else f"{spelled(now - moment)} ago"
+    away = (span if narrow else spelled)(abs(moment - now))
+    return f"in {away}" if moment > now else f"{away} ago"
 
 
 def moment(name: str, text: str, now: float) -> float | None:
@@ -129,7 +130,7 @@ def timing(one: Schedule) -> str:
     that reads it.
     """
     if one.every:
-        return f"every {span(one.every)}"
+        return f"every {spelled(one.every)}"
     words = one.cron or ""
     with suppress(Exception):  # no library, or foreign bytes
         from cronsim import CronSim

@@ -11,7 +11,7 @@ from headrace._model.state import Attempt
 from headrace._model.steps import Step
 from headrace._model.views.jobs import JobView
 from headrace._model.views.texts import Payload
-from headrace.console.web.timeline import Bar, Timeline, timeline
+from headrace.console.timeline import Bar, Timeline, timeline
 
 NOW = 1100.0
 

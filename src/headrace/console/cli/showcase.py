@@ -36,7 +36,9 @@ def running() -> Generator[str, None, None]:
             "weights": {"ada": 2.0},
         }
         emails = Queue("emails", url=url, **fair, **KEPT)
-        others = [Queue(name, url=url) for name in ("payments", "reports", "archive", "exports")]
+        others = [
+            Queue(name, url=url) for name in ("payments", "reports", "agents", "archive", "exports")
+        ]
         queues = {queue.name: stack.enter_context(queue) for queue in (emails, *others)}
         queues["archive"].enqueue(b"{}")  # the server is there
         flow = Flow("shop", url=url)
@@ -61,8 +63,10 @@ def _mail(job: Job[Any]) -> None:
         raise LookupError(f"there is no user {job.headers.get('tenant')}")
 
 
-def _pay(_job: Job[Any]) -> bytes:
+def _pay(job: Job[Any]) -> bytes:
     time.sleep(CHANCE.uniform(0.05, 0.3))
+    if job.headers.get("kind") == "invoice" and CHANCE.random() < 0.6:
+        raise ValueError("the invoice has no address")
     if CHANCE.random() < 0.02:
         raise ConnectionError("the payment service refused the connection")
     return b'{"paid": true}'
@@ -81,6 +85,20 @@ def _write() -> int:
     return CHANCE.randint(100, 999)
 
 
+def _answer(job: Job[Any]) -> bytes:
+    for name in ("look up the order", "draft the answer"):
+        job.step(name, _ask_model, job.id)
+    job.sleep("let others see it", 2.0)
+    return json.dumps(job.wait_for("approval", timeout=86400.0)).encode()
+
+
+def _ask_model(question: str) -> dict[str, Any]:
+    time.sleep(CHANCE.uniform(0.3, 2.5))
+    if CHANCE.random() < 0.35:
+        raise TimeoutError("no answer from the model within 2 s")
+    return {"asked": question, "tokens": CHANCE.randint(200, 2000)}
+
+
 def _handle_stage(_job: FlowJob) -> bytes:
     time.sleep(CHANCE.uniform(0.1, 0.6))
     if CHANCE.random() < 0.02:
@@ -95,6 +113,9 @@ def _declare(mailer: Worker, clerk: Worker, queues: Mapping[str, Queue], flow: F
         )(_mail)
     clerk.handler("payments", concurrency=4, retry=Retry(attempts=3, wait=2.0), **KEPT)(_pay)
     clerk.handler("reports", concurrency=3, **KEPT)(_report)
+    clerk.handler(
+        "agents", kind="refund", concurrency=4, retry=Retry(attempts=9, wait=1.0), **KEPT
+    )(_answer)
     for stage, after in (("order", "pack"), ("pack", "ship"), ("ship", "bill"), ("bill", ())):
         flow.stage(stage, next=after, retry=Retry(attempts=1))(_handle_stage)
     clerk.flow(flow)
@@ -109,6 +130,14 @@ def _new_mail(number: int) -> NewJob[bytes]:
     )
     payload = json.dumps({"to": f"{tenant}@example.org", "order": number}).encode()
     return NewJob(payload, headers={"tenant": tenant, "kind": kind})
+
+
+def _approve_or_ask(agents: Queue, number: int) -> None:
+    # five runs wait, and the oldest is approved when another comes
+    waiting = [state.job.id for state in agents.admin.blocked()]
+    if len(waiting) > 5:
+        agents.signal(waiting[0], "approval", {"by": "grace"}, by="grace")
+    agents.enqueue(b'{"euros": 42}', id=f"refund-{number}", headers={"kind": "refund"})
 
 
 def _produce(queues: Mapping[str, Queue], flow: Flow, over: threading.Event) -> None:
@@ -131,8 +160,12 @@ def _produce(queues: Mapping[str, Queue], flow: Flow, over: threading.Event) -> 
             if number % 4 == 0 and queues["payments"].counts().waiting < AT_MOST:
                 payload = json.dumps({"cents": CHANCE.randint(100, 90_000)}).encode()
                 queues["payments"].enqueue(
-                    payload, id=f"payment-{number}", headers={"kind": "card"}
+                    payload,
+                    id=f"payment-{number}",
+                    headers={"kind": "card" if number % 48 else "invoice"},
                 )
+            if number % 160 == 1:
+                _approve_or_ask(queues["agents"], number)
             if number % 40 == 0 and queues["reports"].counts().waiting < AT_MOST:
                 queues["reports"].enqueue(
                     json.dumps({"month": number % 12 + 1}).encode(), id=f"report-{number}"

@@ -12,12 +12,15 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from headrace.console.texts import clock, from_now, took
+from headrace.console.timeline import Bar, timeline, waits
 from headrace.console.top.acts import DEAD_BINDINGS, JOB_BINDINGS, JOB_KEYS, job_action
-from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.console.top.pane import LEAST_FLEXIBLE, Column, Key, Pane, PendingAction, Row, cell
 from headrace.inspect import Attempt, JobView, Step
 from headrace.platform import LIMITS, cause_first, one_line, span
 
 Cell = Callable[[JobView, float], str]
+WIDE = LEAST_FLEXIBLE * 3  # cells of the marks of a step
+SIGNS = {"bad": "✗"}  # of marks, by colour
 
 
 def _state_word(state: str) -> str:
@@ -30,9 +33,9 @@ CELLS: Mapping[str, tuple[Column, Cell]] = {
     "state": (Column("state", 9), lambda job, _: _state_word(job.state)),
     "attempt": (Column("att", 3, right=True), lambda job, _: str(job.attempt or "")),
     "age": (Column("age", 6, right=True), lambda job, now: since(job.enqueued_at, now)),
-    "due": (Column("due", 10, right=True), lambda job, now: from_now(job.due, now)),
-    "at": (Column("ended", 10, right=True), lambda job, now: from_now(job.since, now)),
-    "took": (Column("took", 6, right=True), lambda job, _: took(job.duration)),
+    "due": (Column("due", 10, right=True), lambda job, now: from_now(job.due, now, narrow=True)),
+    "at": (Column("ended", 10, right=True), lambda job, now: from_now(job.since, now, narrow=True)),
+    "took": (Column("took", 6, right=True), lambda job, _: took(job.duration, narrow=True)),
     "worker": (
         Column("worker", flexible=2, middle=True),
         lambda job, _: one_line(job.holder or ""),
@@ -114,9 +117,15 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
         if job.progress is None
         else f"{job.progress.fraction:.0%} {job.progress.text}",
     }
-    lines: list[str | Text] = [
+    lines: list[str | Text] = [Text(_wait(step, now), style="bold") for step in waits(job)]
+    lines += [
         Text(f"{name:<10} ", style="bold") + Text(value) for name, value in fields.items() if value
     ]
+    if job.steps:
+        drawn = timeline(job, now)
+        lines += ["", Text("steps", style="bold"), _lane(drawn.whole)]
+        lines += [f"  {len(drawn.folded)} steps before, all done"] if drawn.folded else []
+        lines += [_lane(bar) for bar in drawn.steps]
     lines += ["", Text("timeline", style="bold")]
     for event in job.timeline:
         when = "" if event.at is None else f"{clock(event.at)} ({from_now(event.at, now)}): "
@@ -124,8 +133,6 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
     if job.attempts:
         title = "deliveries" if job.is_run else "attempts"
         lines += ["", Text(title, style="bold"), *(_attempt_line(one) for one in job.attempts)]
-    if job.steps:
-        lines += ["", Text("steps", style="bold"), *(_step_line(step, now) for step in job.steps)]
     if job.overcome and job.reason:
         lines += ["", Text("failed before", style="bold"), one_line(job.reason)]
     for title, text in (
@@ -162,12 +169,25 @@ def _attempt_line(one: Attempt) -> str:
     )
 
 
-def _step_line(step: Step, now: float) -> str:
-    ends = f"due {from_now(step.due, now)}" if step.due is not None else ""
-    after = ends if step.ended is None else f"after {took(step.ended - step.began)}"
-    result = "" if step.result is None else step.result.line
-    by = f"by {one_line(step.by)}" if step.by else ""
-    omitted = f"{step.omitted:,} bytes not kept" if step.omitted else ""
-    began = clock(step.began) if step.began else ""
-    parts = (one_line(step.name), step.state, began, after, by, result, omitted)
-    return "  " + " · ".join(filter(None, parts))
+def _wait(step: Step, now: float) -> str:
+    what = "Waits for the signal" if step.state == "waiting" else "Sleeps:"
+    until = "" if step.due is None else f", until {clock(step.due)}, {from_now(step.due, now)}"
+    return f"{what} {one_line(step.name)}, since {clock(step.began)}{until}"
+
+
+def _lane(bar: Bar) -> str:
+    cells = "·" * WIDE
+    for mark in bar.marks:
+        first = min(WIDE - 1, int(mark.start * WIDE / 100))
+        last = max(first + 1, round((mark.start + mark.width) * WIDE / 100))
+        sign = "░" if mark.hatched else SIGNS.get(mark.colour, "█")
+        cells = cells[:first] + sign * (last - first) + cells[last:]
+    its = bar.step
+    told = (
+        f"  {cell(one_line(bar.label), 18).plain} {cells} {bar.bound}{took(bar.took)}",
+        bar.state,
+        f"by {one_line(its.by)}" if its and its.by else "",
+        f"{its.omitted:,} bytes not kept" if its and its.omitted else "",
+        one_line(its.result.line, 60) if its and its.result is not None else "",
+    )
+    return " · ".join(filter(None, told))

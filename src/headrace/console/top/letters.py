@@ -75,7 +75,7 @@ class GroupTable(Pane):
     def _row(group: DeadGroup, now: float) -> Row:
         numbers = (group.number, group.hour, group.day)
         words = (group.kind or "", cause_first(group.reason))
-        texts = (*map(short, numbers), from_now(group.last, now), *words)
+        texts = (*map(short, numbers), from_now(group.last, now, narrow=True), *words)
         return Row((group.key,), texts, values=(*numbers, group.last, *words))
 
     def chosen(self, key: Key) -> None:

@@ -291,7 +291,7 @@ class KindsPane(Pane):
 
 def _shares(shares: Sequence[Share]) -> Iterator[Text]:
     for one in shares[:SHARES_SHOWN]:
-        dwell = "–" if one.p95 is None else took(one.p95)
+        dwell = "–" if one.p95 is None else took(one.p95, narrow=True)
         numbers = (
             f"{short(one.running):>6} running {short(one.waiting):>6} waiting  p95 {dwell:<7} "
         )

@@ -107,7 +107,7 @@ class QueuesPane(QueueTable):
             rate(queue.rates.get("enqueued")),
             rate(queue.rates.get("completed")),
             chart([done for _, done in queue.trail], CHART_CELLS),
-            took(queue.lag) if queue.lag else "",
+            took(queue.lag, narrow=True) if queue.lag else "",
             state,
         )
         came, done = (queue.rates.get(name, 0.0) for name in ("enqueued", "completed"))

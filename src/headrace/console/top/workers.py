@@ -179,7 +179,9 @@ class ProgramPane(Pane):
         slots = worker.facts.slots if worker.facts else 0
         texts = worker.queue, state, _running(worker.leased, slots), one_line(worker.name)
         values = (worker.queue, state, worker.leased, worker.name, worker.deadline)
-        return Row(key, (*texts, from_now(worker.deadline, now)), _styles_of(1, state), values)
+        return Row(
+            key, (*texts, from_now(worker.deadline, now, narrow=True)), _styles_of(1, state), values
+        )
 
     def chosen(self, key: Key) -> None:
         self.top.push_screen(WorkerPane(*key))

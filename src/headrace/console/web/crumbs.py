@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.requests import Request
 
 from headrace.console.web.render import to
 
-QUEUES = ("Queues", "./#queues")
-SECTIONS = {
-    "worker": ("Workers", "workers"),
-    "schedule": ("Schedules", "schedules"),
-    "flow": ("Flows", "flows"),
-    "run": ("Flows", "flows"),
-    "dead": ("Dead letters", "dead"),
+QUEUES, FLOWS = ("Queues", "./#queues", ""), ("Flows", "flows", "")
+LETTERS = ("Dead letters", "dead", "")
+# of each page the pages above it: a text, an address, and the parameter that names what is there
+ABOVE: Mapping[str, Sequence[tuple[str, str, str]]] = {
+    "queue": [QUEUES],
+    "trends": [QUEUES, ("", "queue", "name")],
+    "matching": [QUEUES, ("", "queue", "name")],
+    "job": [QUEUES, ("", "queue", "queue")],
+    "worker": [("Workers", "workers", "")],
+    "schedule": [("Schedules", "schedules", "")],
+    "flow": [FLOWS],
+    "run": [FLOWS, ("", "flow", "flow")],
 }
-OF_A_QUEUE = {"job": "queue", "trends": "name", "matching": "name"}  # the parameter that names it
 
 
 def crumbs(page: str, asked: Callable[[str], str]) -> Sequence[tuple[str, str]]:
-    # each page above it, with its text and its address
-    if page in OF_A_QUEUE:
-        name = asked(OF_A_QUEUE[page])
-        return (QUEUES, (name, to("queue", name=name)))
-    if page == "queue":
-        return (QUEUES,)
-    if page == "run":
-        return (SECTIONS[page], (asked("flow"), to("flow", name=asked("flow"))))
-    if page == "dead":
-        name = asked("name")
-        above = [SECTIONS[page]] if name or asked("group") else []
-        return above + ([(name, to("dead", name=name))] if name and asked("group") else [])
-    return (SECTIONS[page],) if page in SECTIONS else ()
+    above = ABOVE.get(page, ())
+    if page == "dead" and (asked("name") or asked("group")):
+        above = [LETTERS, ("", "dead", "name")] if asked("name") and asked("group") else [LETTERS]
+    return [
+        (text or asked(named), to(address, name=asked(named) if named else ""))
+        for text, address, named in above
+    ]
 
 
 def without_ask(page: str, request: Request) -> str:

@@ -22,11 +22,12 @@ from headrace.console.texts import (
     middle,
     percent,
     rate,
+    spelled,
     timing,
     took,
 )
 from headrace.console.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
-from headrace.platform import VERBS, cause_first, one_line, span
+from headrace.platform import VERBS, cause_first, one_line
 
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -61,7 +62,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {
-        "span": span,
+        "span": spelled,
         "from_now": from_now,
         "clock": clock,
         "rate": rate,

@@ -8,16 +8,15 @@ from collections.abc import Iterator, Sequence
 from starlette.responses import RedirectResponse
 
 from headrace.console.actions import PER_PAGE, is_internal
-from headrace.console.texts import from_now, took
+from headrace.console.texts import from_now, spelled, took
+from headrace.console.timeline import begun_by, timeline, waits
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, latest
-from headrace.console.web.timeline import begun_by, timeline
 from headrace.inspect import JobView, QueueView
-from headrace.platform import HEADERS, span
+from headrace.platform import HEADERS
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 COUNTED_AT_MOST = 1000  # jobs in front of one
-SUSPENDED = ("waiting", "sleeping")  # states of steps for which a run waits
 DEAD_ACTIONS = ("redrive", "purge_dead")
 OPEN_ACTIONS = ("cancel", "expire", "signal", "reschedule")
 Figure = tuple[str, str, str]  # its name, its value, and a remark
@@ -48,11 +47,7 @@ async def job(request: PageRequest) -> Answer:
         "internal": internal,
         "key": found.headers.get(HEADERS.key, ""),
         "figures": list(_figures(found, page.queue, now)),
-        "waits": [
-            step
-            for step in found.steps
-            if step.state in SUSPENDED and not found.ended and found.state != "dead"
-        ],
+        "waits": waits(found),
         "drawn": timeline(found, now),
         "again": request.rights.may(name, "enqueue") and found.payload.size > 0 and not run,
         "acts": [action for action in _actions(found) if request.rights.may(name, action)],
@@ -72,19 +67,13 @@ def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
             yield "Its turn", *_estimate(job, queue)
         yield (
             "Waiting for",
-            span(max(0.0, now - job.enqueued_at)) if job.enqueued_at else "–",
+            spelled(max(0.0, now - job.enqueued_at)) if job.enqueued_at else "–",
             "since its first enqueue",
         )
     elif job.state == "leased":
         since = begun_by(job)
         at_least = f"≥ {took(max(0.0, now - since))}" if since is not None else "–"
         yield "Running for", at_least, "longer if its lease was renewed"
-        yield (
-            "Its lease ends",
-            from_now(job.until, now) if job.until else "–",
-            "unless it is renewed",
-        )
-        yield "Fencing token", str(job.token) if job.token is not None else "–", ""
     elif job.suspended:
         if job.enqueued_at is not None:
             yield "Began", from_now(job.enqueued_at, now), "its first enqueue"
@@ -129,7 +118,10 @@ def _estimate(job: JobView, queue: QueueView) -> tuple[str, str]:
         return "not known", "nothing was completed of late" if done == 0 else "the pace is measured"
     pace = done / max(1, len(queue.shards))
     least = "≥ " if (job.position or 0) >= COUNTED_AT_MOST else ""
-    return f"in {least}{span(((job.position or 0) + 1) / pace)}", "at the pace of the last minute"
+    return (
+        f"in {least}{spelled(((job.position or 0) + 1) / pace)}",
+        "at the pace of the last minute",
+    )
 
 
 async def find(request: PageRequest) -> Answer:

@@ -23,15 +23,15 @@ SORTED = {
     "waiting": "The next one first.",
     "running": "The first enqueued first.",
     "delayed": "The next one due first.",
-    "blocked": "In no order.",
+    "blocked": "Jobs that wait for their children, then runs that wait for a signal.",
 }
 
 
 async def queue(request: PageRequest) -> Answer:
     name = request.queue()
-    state = request.param("state", "waiting")
+    state = request.param("state")
     asked = {word: request.param(word)[:1000] for word in FILTERS}
-    if state not in (*WORDS.states, "ended") or asked["end"] not in ("", *WORDS.ends):
+    if state not in ("", *WORDS.states, "ended") or asked["end"] not in ("", *WORDS.ends):
         raise NotThere(f"There is no state {state!r}.")
     page = await request.inspector.queue(name)
     counts = page.queue.counts
@@ -43,8 +43,11 @@ async def queue(request: PageRequest) -> Answer:
         or page.declaration
     ):
         raise NotThere(f"There is no queue {name!r}.")
-    jobs, narrow = await _jobs(request, name, state, asked, page.now)
     history = "history" in page.declared
+    tabs = by_state(counts)
+    usual = "ended" if history else "waiting"
+    state = state or next((one for one, number in tabs.items() if number), usual)
+    jobs, narrow = await _jobs(request, name, state, asked, page.now)
     kinds = (
         await request.inspector.kinds(name) if history else KindsPage(page.now, name, kept=False)
     )
@@ -61,10 +64,11 @@ async def queue(request: PageRequest) -> Answer:
         )
         if kind
     }
-    tabs = by_state(counts)
     first = asked["order"] or "newest"
     return "queue.html", {
         "page": page,
+        # the tab stays, even when its last job leaves
+        "address": to("queue", **{**request.request.query_params, "state": state}),
         "tabs": tabs,
         "q": page.queue,
         "jobs": jobs,

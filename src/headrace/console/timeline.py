@@ -116,6 +116,12 @@ def timeline(job: JobView, now: float) -> Timeline:
     return Timeline(tuple(bars), shown, folded, whole, tuple(_ticks(*axis, ended)), unknown)
 
 
+def waits(job: JobView) -> list[Step]:
+    """List the sleeps and waits of a run that goes on."""
+    over = job.ended or job.state == "dead"
+    return [step for step in job.steps if step.state in ("waiting", "sleeping") and not over]
+
+
 def begun_by(job: JobView) -> float | None:
     """Return the time at which the attempt of a running job had begun.
 
