@@ -36,9 +36,9 @@ ON_CLUSTER, ON_MASTERS = {"conformance", "fair", "flows"}, {"conformance"}  # fo
 OFF_CLUSTERS = {
     "test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds", "test_purge_and_move_take_them_all",
 }  # fmt: skip
-# Folders of the pages, SQL, Django and JavaScript: they run only where they are named, as by `poe
-# guests`.
-GUESTS = ("web", "top", "sql", "django", "interop")
+# Folders of the pages, SQL, Django, agents and JavaScript: they run only where they are named, as
+# by `poe guests`.
+GUESTS = ("web", "top", "sql", "django", "agents", "interop")
 ON_OLDEST = {"scripts"}  # folders whose bodies run on the oldest server by default
 # folders where the code of the colours differs by hand
 IN_BOTH_COLOURS = {"workers", "faults", "cluster"}

@@ -26,9 +26,8 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
-CONTEXT.set_forkserver_preload(
-    ["headrace", "redis.asyncio", "tests.chaos.actors", "tests.support.processes"]
-)
+PRELOADED = ["headrace", "redis.asyncio", "tests.chaos.actors", "tests.support.processes"]
+CONTEXT.set_forkserver_preload(PRELOADED)
 
 
 def main(

@@ -206,7 +206,7 @@ class _Member:
         return os.fstat(self._fd).st_nlink == 0
 
     def drop(self) -> None:
-        """Drop the lock, even if other processes hold it."""
+        # even if other processes hold it
         if self._fd >= 0:
             _unlock(self._fd)
             self._fd = -1

@@ -363,8 +363,7 @@ class BaseEngine(ABC):
         """End the blocked reads. A read could otherwise take a job's wake-up from other workers."""
 
     def stop(self) -> None:
-        """Drain. If called again, halt."""
-        if self._asked:
+        if self._asked:  # it drains already
             self.halt()
         else:
             self._asked = True

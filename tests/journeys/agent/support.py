@@ -1,27 +1,15 @@
 import os
 import signal
-from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 from headrace import AsyncQueue, AsyncWorker, Job
-from pydantic_ai import Agent, RunContext
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelMessagesTypeAdapter,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-)
-from pydantic_ai.models import ModelRequestParameters
+from headrace.pydantic_ai import HeadraceDurability, durable
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.settings import ModelSettings
 
 tickets = AsyncQueue("tickets")  # its server is named by the environment: HEADRACE_URL
 worker = AsyncWorker(heartbeat=0.5, timeout=2)
-running: ContextVar[Job] = ContextVar("running")
 
 
 def note(*words: object) -> None:
@@ -34,73 +22,41 @@ def note(*words: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DurableModel(WrapperModel):
-    """A model whose requests are steps. A later delivery gets the recorded answer."""
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        async def ask() -> list[Any]:
-            answer = await super(DurableModel, self).request(messages, settings, parameters)
-            return ModelMessagesTypeAdapter.dump_python([answer], mode="json")
-
-        recorded = await running.get().step(f"model-{len(messages)}", ask)
-        (answer,) = ModelMessagesTypeAdapter.validate_python(recorded)
-        assert isinstance(answer, ModelResponse)
-        return answer
-
-
 def think(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-    """Play the language model. Look the order up, ask for approval, refund, and answer."""
+    """Play the language model. Look the order up, refund, and answer."""
     turn = len(messages) // 2
     note("model", turn)
     plan = [
-        ToolCallPart("order_of", {"ticket": "17"}),
-        ToolCallPart("approval", {"cents": 4200}),
-        ToolCallPart("refund", {"cents": 4200}),
+        ToolCallPart("order_of", {"ticket": "17"}, "call-1"),
+        ToolCallPart("refund", {"cents": 4200}, "call-2"),
     ]
     return ModelResponse([plan[turn] if turn < len(plan) else TextPart("4200 cents are refunded")])
 
 
-agent = Agent(DurableModel(FunctionModel(think)))
+async def ask(job: Job, signal: str, call: ToolCallPart) -> None:
+    """Tell the team, once, which signal this call waits for."""
+    note("ask", job.id, signal, call.args_as_json_str())
 
 
-async def step(context: RunContext, function: Callable[..., Any], *arguments: object) -> Any:
-    """Run a tool's function as a step of the job, under the id of the call."""
-    return await running.get().step(f"{context.tool_name}-{context.run_step}", function, *arguments)
-
-
-@agent.tool
-async def order_of(context: RunContext, ticket: str) -> str:
-    def look_up() -> str:
-        note("order_of", ticket)
-        return f"order-{ticket}"
-
-    return await step(context, look_up)
+agent = Agent(FunctionModel(think), name="support", capabilities=[HeadraceDurability(ask=ask)])
 
 
 @agent.tool_plain
-async def approval(cents: int) -> str:
-    answer = await running.get().wait_for("approval", timeout=60)
-    return f"{answer['by']} approves {cents}"
+def order_of(ticket: str) -> str:
+    note("order_of", ticket)
+    return f"order-{ticket}"
 
 
-@agent.tool
-async def refund(context: RunContext, cents: int) -> str:
-    def pay() -> str:
-        note("refund", cents)
-        return "done"
-
-    return await step(context, pay)
+@agent.tool_plain(requires_approval=True)
+def refund(cents: int) -> str:
+    note("refund", cents)
+    return "done"
 
 
 @worker.handler(tickets)
 async def support(job: Job) -> str:
-    running.set(job)
-    answer = await agent.run(job.payload.decode())
+    with durable(job):
+        answer = await agent.run(job.payload.decode())
     return answer.output
 
 

@@ -1,5 +1,5 @@
-"""The console, SQL and Django are guests. They import no private name of the core or of another
-guest."""
+"""The console, SQL, Django and agents are guests. They import no private name of the core or of
+another guest."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ GUESTS = {
     "console": ["console", "web.py", "__main__.py"],
     "sql": ["sql"],
     "django": ["django"],
+    "pydantic_ai": ["pydantic_ai.py"],
 }
 AT_MOST = 39  # names of the door
 
