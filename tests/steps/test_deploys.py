@@ -17,6 +17,7 @@ import pytest
 from attrs import define, field, frozen
 
 from headrace import Queue, Retry
+from headrace.testing import recorded, replay
 from tests.support.awaiting import until
 from tests.support.engines import Running
 from tests.support.servers import Server
@@ -248,6 +249,20 @@ def test_code_that_does_not_fit_fails_and_is_rolled_back(change: str, shop: Shop
     assert shop.queue.admin.redrive("a")
     assert shop.done(OLD) == ANSWER
     assert shop.steps() == ["ship"]
+
+
+@pytest.mark.parametrize("change", [*GOES_ON, *REFUSED])
+def test_a_replay_tells_before(change: str, shop: Shop) -> None:
+    """Code that does not fit is refused before it is deployed, and no other."""
+    lines, *_ = GOES_ON.get(change) or REFUSED[change]
+    shop.parked()
+    assert shop.queue.signal("a", "approved") == "woke"
+    (line,) = recorded(shop.queue)
+    found = replay(shop.deployed(lines).worker, line)
+    assert found.fits == (change in GOES_ON)
+    if not found.fits:
+        assert found.reason.startswith(REFUSED[change][1])
+    assert shop.ran == []
 
 
 @frozen
