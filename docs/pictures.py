@@ -43,7 +43,7 @@ VIEWS: dict[str, Callable[[Page], object]] = {
     "queue": at("queue?name=emails"),
     "completed": at("queue?name=payments&state=ended"),
     "job": first("queue?name=emails&state=dead"),
-    "steps": first("queue?name=reports&state=running"),
+    "run": first("queue?name=agents&state=blocked"),
     "dead": at("dead"),
     "workers": at("workers"),
     "worker": first("workers"),
@@ -57,6 +57,8 @@ SHOWN = {  # in the documentation: the view, its scheme and its width
         for name in ("overview", "queue", "job", "dead", "worker", "flow")
     },
     "overview-dark.png": ("overview", "dark", "wide"),
+    "run.png": ("run", "light", "wide"),
+    "run-dark.png": ("run", "dark", "wide"),
 }
 
 

@@ -46,6 +46,8 @@ def test_show(within: Program, newest: Server) -> None:
         shown = [line.split("\t", 1) for line in within("show", "q", "w").stdout.splitlines()]
         assert ["state", "blocked"] in shown
         assert ["progress", "40% page 12 of 30"] in shown
+        (waits,) = [text for name, text in shown if name == "waits for"]
+        assert re.fullmatch(r"approved, since \S+Z, until \S+Z", waits)
         steps = [text for name, text in shown if name == "step"]
         moment = r"20\d\d-[\d:TZ-]+"
         assert re.fullmatch(

@@ -17,6 +17,7 @@ import pytest
 
 from headrace import FanOut, Flow, FlowJob, Job, Limit, NewJob, Queue, Retry, Worker
 from headrace.console.web.pages import PAGES
+from headrace.errors import RunSuspended
 from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run, write_trends
@@ -383,6 +384,37 @@ def test_ticked_rows(page: Any, newest: Server, queue: Queue) -> None:
             "1 of 2 were cancelled. 1 was not there any more"
         ).wait_for()
         assert jobs.counts().waiting == 4
+
+
+def test_a_long_run_is_short(page: Any, newest: Server) -> None:
+    """Its steps are folded, menus close, and times are also in the viewer's own zone."""
+    with Queue("runs", url=newest.url) as queue:
+        queue.enqueue(b"x", id="run")
+        lease = queue.lease()
+        for number in range(300):
+            lease.job.step(f"page {number}", lambda: {"words": 7})
+        with pytest.raises(RunSuspended):
+            lease.job.wait_for("approval")
+        there = page.context.browser.new_context(
+            timezone_id="Asia/Tokyo",
+            viewport={"width": 1280, "height": 800},
+            storage_state=page.context.storage_state(),
+        ).new_page()
+        there.goto(f"{page.url}job?queue=runs&id=run")
+        accessible(there)
+        assert there.evaluate("document.documentElement.scrollHeight") <= 2000
+        there.get_by_text("281 steps before, all done").click()
+        step = there.locator("li[data-key='step page 7']")
+        step.locator("summary").click()
+        step.get_by_text('"words": 7').wait_for()
+        assert "here)" in there.locator("#time").inner_text()
+        menu = there.get_by_label("More actions")
+        menu.click()
+        there.get_by_role("button", name="Cancel").wait_for()
+        there.keyboard.press("Escape")
+        assert focused(there) == menu.inner_text()
+        there.get_by_role("button", name="Cancel").wait_for(state="hidden")
+        there.context.close()
 
 
 @pytest.mark.slow

@@ -91,6 +91,47 @@ def test_the_navigation_marks_the_section(site: Any, queue: Queue) -> None:
     assert marks == [[("./", "page")], [("workers", "page")], [("workers", "true")]]
 
 
+def test_the_way_to_a_page(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    queue.lease().dead_letter("why")
+    one = site()
+
+    def above(path: str, **query: str) -> list[str]:
+        found = re.search(
+            r'aria-label="Breadcrumb">(.*?)</nav>', one.get(path, **query).text, re.DOTALL
+        )
+        return [] if found is None else re.findall(r'href="([^"]*)"', unescape(found[1]))
+
+    (group,) = re.findall(r"dead\?group=(\w+)", one.get("dead").text)
+    assert above("job", queue="q", id="a") == ["./#queues", "queue?name=q"]
+    assert above("queue", name="q") == ["./#queues"]
+    assert above("trends", name="q") == ["./#queues", "queue?name=q"]
+    assert above("dead", name="q") == ["dead"]
+    assert above("dead", name="q", group=group) == ["dead", "dead?name=q"]
+    assert above("dead") == above("workers") == []
+
+
+def test_the_tab_that_has_jobs_is_open_and_stays(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", id="late", delay=LONG)
+    one = site()
+    address = 'data-address="queue?name=q&amp;state=delayed"'
+    assert address in one.get("queue", name="q").text
+    queue.enqueue(b"x")
+    one.pages._inspector.forget()
+    assert address in one.get("queue?name=q&state=delayed").text
+    assert 'data-address="queue?name=q&amp;state=waiting"' in one.get("queue?name=q").text
+
+
+def test_an_empty_server_tells_how_to_begin(site: Any, newest: Server) -> None:
+    """The program that it shows enqueues a job."""
+    shown = site(namespace="fresh").get()
+    code = unescape(re.findall(r'<pre id="first-job"[^>]*>(.*?)</pre>', shown.text, re.DOTALL)[0])
+    exec(code.replace("redis://localhost:6379/0", newest.url), {})
+    assert "There is no queue yet" not in text(site(namespace="fresh").get())
+    with Queue("emails", url=newest.url, namespace="fresh") as emails:
+        assert emails.counts().waiting == 1
+
+
 def test_queue_page_by_page(site: Any, queue: Queue) -> None:
     queue.enqueue_many([NewJob(b"x", id=f"i{n:03}") for n in range(120)])
     one, path, seen = site(), "queue?name=q", list[str]()

@@ -20,6 +20,10 @@ STEP_COLOURS = {
     "timed out": "bad",
     "kept": "quiet",
     "not kept": "quiet",
+    "running": "good",  # of a child
+    "dead": "bad",
+    "cancelled": "quiet",
+    "deleted": "quiet",
 }
 PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "accent"}
 WAITS = ("sleeping", "slept", "waiting", "signalled", "timed out")  # steps that are no work
@@ -177,7 +181,7 @@ def _ticks(start: float, end: float, ended: bool) -> Iterator[tuple[float, str, 
     every = next((one for one in SECONDS if one >= least), -(-least // 86400) * 86400)
     for number in range(1, TICKS):
         place = number * every / whole * 100
-        if 25 < place < 88 and every >= least and whole >= 1:
+        if 15 < place < 88 and whole >= 1:
             yield round(place, 2), f"+{took(float(number * every))}", "middle"
     yield 100.0, clock(end)[11:19] or "the end" if ended else "now", "end"
 

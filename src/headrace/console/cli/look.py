@@ -457,6 +457,12 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
     first: dict[str, object] = {
         "id": plain(job.id),
         "state": state.state,
+        "waits for": "; ".join(
+            f"{plain(step.name)}, since {clock(step.began)}"
+            + (f", until {clock(step.due)}" if step.due else "")
+            for step in state.steps
+            if step.state in ("waiting", "sleeping") and state.state in ("blocked", "delayed")
+        ),
         "attempt": job.attempt,
         "deliveries": state.deliveries or None if state.steps else None,
         "took": None if state.took is None else f"{state.took:.3g} s",
