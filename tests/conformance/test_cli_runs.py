@@ -85,7 +85,7 @@ def test_list(within: Program, newest: Server) -> None:
         waiting_run(queue, "w")
     done = within("runs", "q")
     head, row = (line.split("\t") for line in done.stdout.splitlines())
-    assert head == ["id", "state", "at", "kind", "began", "due", "build"]
+    assert head == ["id", "state", "at", "kind", "began", "due", "build", "waits_for"]
     assert row[:4] == ["w", "blocked", "approved", "wait"]
     (line,) = within("runs", "list", "q", "--state", "blocked", "--json").stdout.splitlines()
     assert json.loads(line)["at"] == "approved"

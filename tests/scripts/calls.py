@@ -559,6 +559,12 @@ CALLS: dict[str, Calls] = {
         filled=[(["w", ENTRY, 1, 1, "", 0, "i", "5", 0, "pay", 1, 1, 5, "x"], 2)],
         payloads="one value of at most 64 KiB, and the run's row",
     ),
+    "hold": Calls(
+        sample=step_ops.hold(OPS, CLAIMS[0], "b1"),
+        nothing=[(["w", "5-0", 1, 1, "i", "5", "+5", "b1"], [0])],
+        filled=[(["w", ENTRY, 1, 1, "i", "5", "+5", "b1"], [0])],
+        payloads="the head of one run",
+    ),
     "runs": Calls(
         sample=step_ops.heads(OPS, [CLAIMS[0].job]),
         nothing=[(["i", "5"], [[]])],

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from headrace import AsyncWorker, Job, Queue, Worker
+from headrace._model.builds import continues
 from headrace._protocol.features.runs import ops as step_ops
-from headrace.errors import RunSuspended
+from headrace.errors import ConfigurationError, RunSuspended
+from headrace.inspect import Inspector
 from headrace.testing import run, travel
 from tests.steps.conftest import Runs
+from tests.support.awaiting import until
 from tests.support.colours import Connect
 from tests.support.servers import Server
 from tests.support.steps import leased, suspend, waiting_run
@@ -26,7 +29,7 @@ def test_the_first_record_has_the_build(runs: Runs) -> None:
     assert runs("steps", "i", "")[-1] == ["b1"]
     assert runs("find", "i", "")[3][-1] == ["b1"]
     head, nobody = runs("runs", "i", "", "nobody", "")
-    assert [head[0], *head[2:], nobody] == [1, "charge", "step", 0, "b1", []]
+    assert [head[0], *head[2:], nobody] == [1, "charge", "step", 0, "b1", "", 0, []]
 
 
 def test_a_run_without_a_build_gets_none_later(runs: Runs) -> None:
@@ -94,6 +97,8 @@ def test_the_default_is_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert Worker("redis://localhost:1", build="").build == ""
     with pytest.raises(ValueError, match="build of 201 characters"):
         Worker("redis://localhost:1", build="b" * 201)
+    with pytest.raises(ValueError, match="printable ASCII"):
+        Worker("redis://localhost:1", build='b"1')
     with pytest.raises(TypeError, match="build must be a str"):
         Worker("redis://localhost:1", build=5)  # type: ignore[arg-type]
 
@@ -138,3 +143,109 @@ def test_an_open_wait_is_where_a_run_stands(newest: Server) -> None:
             lease.job.wait_for("go")
         waiting_run(queue, "w")
         assert {one.id: one.at for one in queue.admin.runs()} == {"i": "go", "w": "approved"}
+
+
+def held_worker(url: str, colour: str, build: str, rule: str, seen: list[str]) -> Any:
+    """Make a worker whose handler waits for a signal between two steps."""
+
+    def work(job: Job) -> None:
+        seen.append(build)
+        job.step("charge", int)
+        job.wait_for("go")
+        job.step("ship", int)
+
+    async def work_async(job: Job) -> None:
+        seen.append(build)
+        await job.step("charge", int)
+        await job.wait_for("go")
+        await job.step("ship", int)
+
+    made: Any = (Worker if colour == "sync" else AsyncWorker)(url, build=build)
+    made.handler("q", runs=rule)(work if colour == "sync" else work_async)
+    return made
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("rule", "wrong", "right", "waits_for"),
+    [("same", "b2", "b1", "b1"), ("at_least", "b0", "b10", "b1 or later")],
+)
+def test_a_run_waits_for_its_build(
+    newest: Server,
+    colour: str,
+    rule: str,
+    wrong: str,
+    right: str,
+    waits_for: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A worker of another build holds the run back, and spends no attempt."""
+    seen = list[str]()
+    url = newest.url
+    with Queue("q", url=url) as queue:
+        queue.enqueue(b"x", id="i")
+        run(held_worker(url, colour, "b1", rule, seen), url, until_empty=False)
+        queue.signal("i", "go")
+        for _ in range(3):
+            run(held_worker(url, colour, wrong, rule, seen), url, until_empty=False)
+            (one,) = queue.admin.runs(waits_for="b1")
+            assert (one.id, one.state, one.build, one.waits_for) == (
+                "i",
+                "delayed",
+                "b1",
+                waits_for,
+            )
+            assert list(queue.admin.runs(waits_for="b2")) == []
+            travel(url, 100)
+        assert [step.name for step in queue.find("i").steps] == ["charge", "go"]  # type: ignore[union-attr]
+        assert queue.find("i").job.attempt == 1  # type: ignore[union-attr]
+        run(held_worker(url, colour, right, rule, seen), url)
+        assert queue.counts().completed == 1
+    assert seen == ["b1", wrong, wrong, wrong, right]
+    missing = [
+        vars(one)["step"] for one in caplog.records if vars(one).get("event") == "build_missing"
+    ]
+    assert missing == [waits_for] * 3  # once a worker
+
+
+def test_a_missing_build_needs_attention(newest: Server) -> None:
+    """It does so while no living worker has the build."""
+    url = newest.url
+    with Queue("q", url=url) as queue, Inspector(url=url, fresh=0.0) as look:
+        queue.enqueue(b"x", id="i")
+        run(held_worker(url, "sync", "b1", "same", []), url, until_empty=False)
+        queue.signal("i", "go")
+
+        def told() -> bool:
+            return any(
+                one.kind == "build" and "build b1, which no living" in one.text
+                for one in look.overview().attention
+            )
+
+        with held_worker(url, "sync", "b2", "same", []):
+            until(told, "attention", 40)
+
+
+def test_rules_that_are_wrong() -> None:
+    worker = Worker("redis://localhost:1")
+    with pytest.raises(ConfigurationError, match="give the worker its build="):
+        worker.handler("q", runs="same")
+    with pytest.raises(ValueError, match="runs='some': give one of any, same, at_least"):
+        worker.handler("q", runs="some")
+
+
+@pytest.mark.parametrize(
+    ("rule", "own", "begun_by", "goes_on"),
+    [
+        ("any", "a", "b", True),
+        ("same", "a", "b", False),
+        ("same", "a", "", True),
+        ("at_least", "v10", "v9", True),
+        ("at_least", "v9", "v10", False),
+        ("at_least", "2026.11.28-abc", "2026.2.1", True),
+        ("at_least", "2026.11", "2026.11.1", False),
+        ("at_least", "v1", "1", False),
+    ],
+)
+def test_which_builds_continue_a_run(rule: str, own: str, begun_by: str, goes_on: bool) -> None:
+    assert continues(rule, own, begun_by) == goes_on

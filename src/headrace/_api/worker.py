@@ -41,6 +41,7 @@ from headrace._engine.hooks import (
     refuse_parameters,
 )
 from headrace._model import checks, settings
+from headrace._model.builds import build_name, rule_of
 from headrace._model.codec import BytesCodec, Codec, chosen, warn_of_results
 from headrace._model.isolation import Isolation, wanted
 from headrace._model.job import Job
@@ -54,7 +55,6 @@ from headrace._model.settings import (
     WorkerSettings,
     with_options,
 )
-from headrace._model.steps import step_name
 from headrace._model.timing import Declared
 from headrace._net.base.address import Address, Unpicklable, given, shown, shown_settings
 from headrace._protocol.keys import Keys, worker_name
@@ -241,8 +241,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         self.named = name is not None
         self.namespace = namespace
         self.trace_parent = trace_parent
-        given_build = os.environ.get("HEADRACE_BUILD", "") if build is None else build
-        self.build = step_name(given_build, "build", "it") if given_build != "" else ""
+        self.build = build_name(os.environ.get("HEADRACE_BUILD", "") if build is None else build)
         self.tracebacks = QueueSettings(tracebacks=tracebacks).tracebacks
         if trace_parent not in PARENTS:
             raise ValueError(
@@ -279,6 +278,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         grace: Seconds | None = None,
         persistent: bool = False,
         isolate: bool | Isolation = False,
+        runs: str = "any",
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*. Its return value is the job's result,
@@ -306,6 +306,10 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
           its *deadline* a child is killed. A child that dies fails its job alone (`Killed`).
           `headrace.isolation.Isolation` has limits for memory and jobs. The function must stand at
           the top of its module, which the children import.
+        - *runs*: which runs this worker continues, of those that a worker with a build began. These
+          are `"any"`, those of the `"same"` build, or those of a build that is not later
+          (`"at_least"`, where groups of digits are compared as numbers). The first step of another
+          run ends its delivery, without an attempt, and it is handed out again after 5 s or more.
         - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order,
           over all workers. A job that is retried or released keeps its place, and the others of its
           key wait. Give it to all workers of the queue, at its `Queue` or here.
@@ -318,6 +322,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             "grace": grace,
             "persistent": persistent,
             "isolation": wanted(isolate),
+            "runs": rule_of(runs, self.build),
         }
 
         def register(function: F) -> F:

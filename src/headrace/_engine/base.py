@@ -337,9 +337,16 @@ class BaseEngine(ABC):
             consumer.depart,
             note,
             build=consumer.handler.build,
+            rule=consumer.of(held).runs,
+            missing=partial(self._misses, consumer, held),
             handled=True,
         )
         return cast("Run", consumer.jobs.runs.setdefault(held, made))
+
+    def _misses(self, consumer: Consumer, held: HeldJob, builds: str) -> None:
+        """Note that no living worker has a build that a run waits for."""
+        if consumer.jobs.missing.note(builds, time.monotonic()):
+            self.telemetry(consumer).stepped(held, "build_missing", builds)
 
     @abstractmethod
     def _steps(self, consumer: Consumer, job: Job) -> Any:

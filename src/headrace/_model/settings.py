@@ -313,6 +313,7 @@ class HandlerSettings:
     encode: Callable[[Any], Any] | None = None  # of results, before the codec
     isolation: Isolation | None = None
     build: str = ""  # of the worker
+    runs: str = "any"  # that it continues, by the build that began them
     # middleware, the first outermost
     around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])

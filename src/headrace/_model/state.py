@@ -258,7 +258,8 @@ class RunState:
     signal. It stands in `at`, the name of its open sleep or wait, or else of its last record, whose
     `kind` is step, once, sleep or wait. `began` is when its first record began. `due` is when a
     suspended run goes on at the latest, or `None` for never. Both are seconds of the server.
-    `build` is the build of the worker that began it, or ''.
+    `build` is the build of the worker that began it, or ''. `waits_for` names the builds that may
+    continue it, if a worker of another build has held it back. It is tried again when it is due.
     """
 
     id: str
@@ -269,6 +270,7 @@ class RunState:
     began: float
     due: float | None = None
     build: str = ""
+    waits_for: str = ""
 
 
 @frozen
@@ -276,7 +278,8 @@ class WorkerFacts:
     """Facts that a worker reports every ten seconds while it is active. They are its machine
     (`host`), the versions of headrace and Python, its process (`pid`), its resident memory in
     bytes (0 if unknown), and how many jobs of the queue it runs at a time (`slots`). `at` is the
-    server's time of the report, in seconds.
+    server's time of the report, in seconds. `build` is its build, or ''. `missing` names builds for
+    which it has held back a run of late, and that no living worker has.
     """
 
     host: str
@@ -286,6 +289,8 @@ class WorkerFacts:
     memory: int
     slots: int
     at: float
+    build: str = ""
+    missing: str = ""
 
 
 @frozen

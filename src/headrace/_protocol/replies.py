@@ -21,6 +21,7 @@ from headrace._model.job import Cause, Claim, Escaped
 from headrace._model.receipt import Receipt
 from headrace._model.settings import KIND
 from headrace._model.state import Counts, JobState, OtherTerms, Repairs, WorkerFacts, WorkerState
+from headrace._model.steps import NAME_CHARACTERS
 
 
 @frozen
@@ -321,7 +322,12 @@ def facts(told: str) -> WorkerFacts | None:
         known: Any = json.loads(data)
         host, version, python = (str(known[name])[:100] for name in ("host", "version", "python"))
         pid, memory, slots = (int(known[name]) for name in ("pid", "memory", "slots"))
-        return WorkerFacts(host, version, python, pid, memory, slots, int(at) / 1000)
+        build, missing = (
+            str(known.get(name, ""))[:NAME_CHARACTERS] for name in ("build", "missing")
+        )
+        return WorkerFacts(
+            host, version, python, pid, memory, slots, int(at) / 1000, build, missing
+        )
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return None
 

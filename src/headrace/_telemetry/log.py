@@ -55,6 +55,8 @@ EVENTS = {
     "signal_kept": logging.DEBUG,
     # A job is complete and did not ask for its recorded `step`: its code has changed
     "steps_unused": logging.WARNING,
+    # A run waits for builds (`step`) that no living worker has; once an hour
+    "build_missing": logging.WARNING,
     # The child process of an isolated handler was killed, or died, in a job: why
     "child_killed": logging.WARNING,
     # The child process of an isolated handler was replaced, after so many jobs or so much memory

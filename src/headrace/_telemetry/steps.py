@@ -20,6 +20,7 @@ STEP_WORDS = {
     "run_suspended": "job %s of queue %r is suspended in %r",
     "run_resumed": "job %s of queue %r goes on: %r is over",
     "signal_kept": "job %s of queue %r does not wait for the signal %r yet: it is kept",
+    "build_missing": "job %s of queue %r waits for a worker of build %r, and none is alive",
     "steps_unused": "job %s of queue %r is complete, and did not ask for its recorded step %r: its code has changed",
 }
 

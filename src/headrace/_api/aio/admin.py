@@ -470,19 +470,28 @@ class AsyncAdmin(Guided, Generic[T]):
         return self._each("blocked")
 
     async def runs(
-        self, *, state: str | None = None, build: str | None = None
+        self,
+        *,
+        state: str | None = None,
+        build: str | None = None,
+        waits_for: str | None = None,
     ) -> AsyncIterator[RunState]:
         """List the runs, which are jobs that have taken steps, while they are suspended or running.
         Those that wait for a worker are not listed.
 
         *state*: only `blocked` runs, which wait for a signal, `delayed` ones, which sleep, or
         `leased` ones. *build*: only those that a worker of this build began, where '' is a worker
-        without one. list.lua and runs.lua, page by page, 5 µs a run.
+        without one. *waits_for*: only those that are held back for this build.
+
+        list.lua and runs.lua, page by page, 5 µs a run.
         """
         pages = self._verbs.views.runs(state)
         while (page := await self._drive(pages.more())) is not None:
             for item in page:
-                if build is None or item.build == build:
+                held_for = waits_for is None or waits_for == item.waits_for.removesuffix(
+                    " or later"
+                )
+                if held_for and build in (None, item.build):
                     yield item
 
     def dead(self) -> AsyncIterator[JobState[T]]:

@@ -32,7 +32,7 @@ def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
                 one.registration.asked = False
             ops = [
                 presence_ops.report(
-                    one.ops, one.name, {**facts, "slots": one.slots()}, quiet=one.leasing.quiet
+                    one.ops, one.name, {**facts, **one.facts()}, quiet=one.leasing.quiet
                 )
                 for one in some
             ]

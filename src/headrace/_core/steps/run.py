@@ -21,6 +21,7 @@ from typing import Any, NoReturn, Protocol, cast
 from attrs import define, field, frozen
 
 from headrace._core.effects import Call, R, Send, Sleep, send
+from headrace._model.builds import continues, wanted
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
@@ -83,6 +84,9 @@ class Run:
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
     build: str = ""  # of the worker
+    rule: str = "any"  # which runs its handler continues
+    missing: Callable[[str], object] = ignored
+    """Called with the builds that a run waits for, if no living worker has one."""
     handled: bool = False  # a worker's handler takes the steps, and `leave` follows its end
     records: dict[str, Record] | None = None
     skip_sleeps: bool = False  # for tests: each sleep is over at once
@@ -96,6 +100,7 @@ class Run:
     running: set[str] = field(factory=set[str])
     waits: dict[str, Wait] = field(factory=dict[str, Wait])  # the open sleeps and waits, by name
     progress: tuple[float, str] | None = None  # that was not sent yet
+    waits_for: str = ""  # the builds that may continue it, if this one may not
     leaving: RunSuspended | None = None  # raised in the handler, which is to end by it
     # the call that suspends it is under way: that its lease is gone means nothing
     parting: bool = False
@@ -256,6 +261,11 @@ class Run:
                 self.begun_by = rows.build if rows else self.build
                 self.records = step_ops.own(rows)
                 self.began_last = max((record.began for record in self.records.values()), default=0)
+                if not continues(self.rule, self.build, self.begun_by):
+                    self.waits_for = wanted(self.rule, self.begun_by)
+        if self.waits_for:
+            self.leaving = self.leaving or RunSuspended(self.claim.job.id, self.waits_for)
+            raise self.leaving
         return self.records
 
     def _resume(self, record: Record) -> None:
@@ -351,7 +361,29 @@ class Run:
                 waited += pause
             yield Sleep(GRACE_S)
 
+    def _hold(self) -> Call[None]:
+        """Hold the run back for a worker whose build may continue it."""
+        op = step_ops.hold(self.ops, self.claim, self.waits_for)
+        self.parting = True
+        try:
+            *_, (held, _due, builds) = yield Send(
+                (*self.noted(), with_durability(op, self.durable))
+            )
+        except BaseException:  # the handler fails
+            self.ended = None
+            self.parting = False
+            raise
+        if not held:
+            self._refused(self.waits_for, LOST)
+            return
+        self.depart(self.claim)
+        if not any(continues(self.rule, build, self.begun_by) for build in builds if build):
+            self.missing(self.waits_for)
+
     def _suspend(self) -> Call[None]:
+        if self.waits_for:
+            yield from self._hold()
+            return
         waits = list(self.waits.values())
         release_key = all(wait.release_key for wait in waits)
         op = step_ops.suspend(

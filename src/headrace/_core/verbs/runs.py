@@ -70,6 +70,8 @@ class RunPages:
 
 def _run(one: JobState[Any], head: step_ops.Head) -> RunState:
     job = one.job
+    held = one.due is not None and round(one.due * 1000) == head.held
+    waits_for = head.waits_for if held else ""
     return RunState(
-        job.id, job.queue, one.state, head.at, head.kind, head.began, one.due, head.build
+        job.id, job.queue, one.state, head.at, head.kind, head.began, one.due, head.build, waits_for
     )

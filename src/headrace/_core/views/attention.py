@@ -126,6 +126,8 @@ def _of_queue(queue: QueueView, look: Look, now: float) -> Iterator[Attention]:
         yield Attention(
             "unknown kind", name, f"{_jobs(unhandled, 'died')}: no worker had a handler", bad=True
         )
+    if text := queue.missing_builds:
+        yield Attention("build", name, text, bad=True)
     if queue.outbox is not None and queue.outbox.dead:
         yield Attention(
             "outbox",

@@ -374,6 +374,15 @@ class Consumer:
             self.name, settings.timeout, register=True, kinds=self.handler.announced_kinds()
         )
 
+    def facts(self) -> dict[str, str | int]:
+        """Return what the worker reports about this queue."""
+        known: dict[str, str | int] = {"slots": self.slots()}
+        if self.handler.build:
+            known["build"] = self.handler.build
+        if missing := self.jobs.missing.report():
+            known["missing"] = missing
+        return known
+
     def slots(self) -> int:
         return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
 

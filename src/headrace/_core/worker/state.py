@@ -20,6 +20,7 @@ from headrace.errors import NameTaken
 
 # heartbeats without a sign of life after which the worker that had our name is dead
 SILENT_HEARTBEATS = 1.5
+SAY_AGAIN_S = 3600.0  # seconds between two warnings of a build that is missing
 
 
 @define(eq=False)
@@ -160,6 +161,30 @@ class Leasing:
 
 
 @define(eq=False)
+class MissingBuilds:
+    """Builds that runs wait for, and that no living worker has."""
+
+    said: dict[str, float] = field(factory=dict[str, float])  # when each was logged
+    lately: set[str] = field(factory=set[str])  # since the last report, and before it
+    before: set[str] = field(factory=set[str])
+
+    def note(self, builds: str, now: float) -> bool:
+        """Note builds, and tell whether to log them, which is once an hour."""
+        self.lately.add(builds)
+        if now - self.said.get(builds, -SAY_AGAIN_S) < SAY_AGAIN_S:
+            return False
+        self.said[builds] = now
+        return True
+
+    def report(self) -> str:
+        """Name the builds that were noted since the report before the last one."""
+        named = sorted(self.lately | self.before)
+        self.before = self.lately
+        self.lately = set()
+        return ", ".join(named)
+
+
+@define(eq=False)
 class ActiveJobs:
     """The jobs of a consumer, from lease to settlement. The engine's threads write it, too."""
 
@@ -170,6 +195,7 @@ class ActiveJobs:
     # sent and not answered yet
     under_way: list[SettlementBatch] = field(factory=list[SettlementBatch])
     dropped: list[HeldJob] = field(factory=list[HeldJob])  # not settled, as the worker leaves
+    missing: MissingBuilds = field(factory=MissingBuilds)
     mean: float | None = None  # seconds that a batch takes
     slot_moved_at: float = 0.0  # when a batch last got a slot, or began to wait for a slot
     lost: int = 0  # settlements that came too late

@@ -83,8 +83,8 @@ class Attention:
     """A fact that needs attention.
 
     `kind` is dead, oldest, paused, no worker, unbalanced, unreadable, unknown kind, rate, outbox,
-    terms or server. `queue` is '' for the server. With `bad`, work fails or stands still. Otherwise
-    the fact may be intended, or end by itself.
+    build, terms or server. `queue` is '' for the server. With `bad`, work fails or stands still.
+    Otherwise the fact may be intended, or end by itself.
     """
 
     kind: str

@@ -9,6 +9,7 @@ from attrs import frozen
 from headrace._model.state import Counts, Schedule, WorkerState
 from headrace._model.terms import LimitView, Share, Tenants, fair_by
 from headrace._model.views.outbox import OutboxView
+from headrace._model.views.texts import one_line
 
 NO_RATES: Mapping[str, float] = {}
 
@@ -65,6 +66,15 @@ class QueueView:
         with `fair` or `limits`, each taken slot belongs to a leased job.
         """
         return not self.imbalance
+
+    @property
+    def missing_builds(self) -> str:
+        """The builds that runs wait for, and that no living worker has, in words. '' for none."""
+        told = [one.facts.missing for one in self.workers if one.alive and one.facts is not None]
+        names = dict.fromkeys(one_line(builds, 100) for builds in told if builds)
+        return (
+            f"runs wait for build {', '.join(names)}, which no living worker has" if names else ""
+        )
 
     @property
     def imbalance(self) -> str:

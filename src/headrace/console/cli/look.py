@@ -631,7 +631,8 @@ def _findings(client: redis.Redis, namespace: str) -> Iterator[tuple[str, Findin
 
 def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
     """Yield notes on slots that do not fit the leased jobs, on workers that declare other terms
-    than their queue has, and on headers of `fair` that no job of the busiest values has.
+    than their queue has, on builds that runs wait for in vain, and on headers of `fair` that no job
+    of the busiest values has.
     """
     with (
         suppress(redis.RedisError, HeadraceError),
@@ -651,6 +652,8 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
                     "note",
                     f"queue {name}: {text}; `headrace redeclare {name}` changes the queue's",
                 )
+            if text := page.queue.missing_builds:
+                yield Finding("build", "broken", f"queue {name}: {text}")
             for at, header in enumerate(page.fair if page.shares else ()):
                 if all(share.value[at] is None for share in page.shares):
                     yield Finding(

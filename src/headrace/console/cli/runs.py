@@ -19,6 +19,7 @@ from headrace.console.cli.console import path_of, reported, say
 from headrace.console.cli.options import Json, Limit, on_queue, verbs
 from headrace.console.cli.output import bounded, clock, plain, print_json, print_out, show, succeed
 from headrace.errors import ConfigurationError
+from headrace.inspect import RunState
 from headrace.testing import Replayed, recorded
 from headrace.testing import replay as replayed
 
@@ -57,10 +58,14 @@ def list_runs(
             print_json(attrs.asdict(one))
         return
     rows = (
-        (one.id, one.state, one.at, one.kind, clock(one.began), clock(one.due), one.build)
+        [one.id, one.state, one.at, one.kind, *map(clock, (one.began, one.due)), *_builds(one)]
         for one in shown
     )
-    show(("id", "state", "at", "kind", "began", "due", "build"), rows)
+    show(("id", "state", "at", "kind", "began", "due", "build", "waits for"), rows)
+
+
+def _builds(one: RunState) -> tuple[str, str]:
+    return one.build, one.waits_for
 
 
 @group.command()

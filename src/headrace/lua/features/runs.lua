@@ -3,7 +3,8 @@
 -- HOOKS  forgets: runs.wake (asleep), removes: runs.remove (steps)
 -- Runs: the records of jobs that take steps, in the hash `steps`. The field '<id>' is the run itself: its number of
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
--- not ended, signals that no wait has taken), and the build of the worker that began it. '<id>\t<number>' is a record: name, kind
+-- not ended, signals that no wait has taken), the build of the worker that began it, and of one that was held
+-- back for another build, for which, and until when, in ms. '<id>\t<number>' is a record: name, kind
 -- (step, once, sleep, wait, signal), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
 -- when it is due (0: never), the traceparent of the delivery that a sleep or wait ended, '' if none, its place among
 -- the records that began in the same ms, if that is not its number (a wait has the number of a signal that came before
@@ -34,11 +35,11 @@ function runs.unpacked(kept)
   return readable and type(list) == 'table' and list or nil
 end
 function runs.read(steps, id)
-  local number, bytes, enq, open, build = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
+  local number, bytes, enq, open, build, waits_for, held = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
   if type(number) ~= 'number' or type(open) ~= 'table' then return nil end
-  return {number = number, bytes = bytes, enq = enq, open = open, build = build}
+  return {number = number, bytes = bytes, enq = enq, open = open, build = build, waits_for = waits_for, held = held}
 end
-function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.build}) end
+function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.build, run.waits_for, run.held}) end
 function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(run)) end
 -- The names of all fields of a run.
 function runs.fields(id, run)

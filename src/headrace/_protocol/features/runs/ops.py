@@ -47,13 +47,15 @@ class Head:
     build: str
     at: str
     kind: str
+    waits_for: str
+    held: int  # ms, until when it was held back for such a build
 
 
 def _head(row: Any) -> Head | None:
     if not row:
         return None
-    _number, began, name, kind, _due, build = row
-    return Head(began / 1000, text(build), text(name), text(kind))
+    _number, began, name, kind, _due, build, waits_for, held = row
+    return Head(began / 1000, text(build), text(name), text(kind), text(waits_for), held)
 
 
 def heads(ops: Ops, jobs: Sequence[Job[Any]]) -> Op[list[Head | None]]:
@@ -133,6 +135,20 @@ def suspend(
     """
     args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
     return ops.op("suspend", [*args, int(release_key), claim.began, *waits], _suspended)
+
+
+def _holding(reply: Any) -> tuple[bool, float, list[str]]:
+    held, *rest = reply
+    due, *builds = rest or [0]
+    return bool(held), due / 1000, list(map(text, builds))
+
+
+def hold(ops: Ops, claim: Claim, waits_for: str) -> Op[tuple[bool, float, list[str]]]:
+    """Hold a run back for a worker of another build. The answer is whether the lease was held, when
+    it is handed out again, and the builds of living workers.
+    """
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
+    return ops.op("hold", [*args, claim.began, waits_for], _holding)
 
 
 def signal(ops: Ops, id: str, name: str, by: str, value: bytes | None) -> Op[int]:
