@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
@@ -405,6 +406,40 @@ def test_log_records_reach_the_parent(
         until(lambda: "in a child: one" in caplog.text)
     record = next(one for one in caplog.records if "in a child" in one.message)
     assert (record.name, record.levelno) == ("tests.app", logging.WARNING)
+
+
+HANDLE = (
+    "import os\nPID = os.getpid()\n\n\ndef handle(job):\n    return b'%d' % (PID == os.getpid())\n"
+)
+OPENED = {
+    "nothing": "",
+    "a thread": "import threading\n"
+    "threading.Thread(target=threading.Event().wait, args=(60,), daemon=True).start()\n",
+    "a socket": "import socket\nPAIR = socket.socketpair()\n",
+}
+
+
+@pytest.mark.parametrize("opened", OPENED)
+def test_a_module_is_loaded_once_unless_copies_could_not_use_it(
+    newest: Server,
+    queue: Queue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: str,
+) -> None:
+    """A child has a module from the fork server, or loads one with threads or sockets itself."""
+    name = f"module_with_{opened.replace(' ', '_')}"
+    (tmp_path / f"{name}.py").write_text(OPENED[opened] + HANDLE, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(name)
+    try:
+        with Work("thread", newest.url).handling(module.handle):
+            own = queue.enqueue(b"").result(timeout=PATIENCE)
+    finally:
+        for one in getattr(module, "PAIR", ()):
+            one.close()
+        del sys.modules[name]
+    assert own == b"%d" % (opened != "nothing")
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from attrs import define, field
 
 from headrace import _forks
 from headrace._isolation.link import Broken, Link, Message
-from headrace._isolation.program import CHILD, MIB, Program, main
+from headrace._isolation.program import MIB, Program, main
 from headrace._isolation.values import remade
 from headrace._model.isolation import Isolation
 from headrace._telemetry.isolated import Reason, record_killed, record_recycled, record_start
@@ -30,11 +30,10 @@ from headrace.errors import ConfigurationError, Killed, describe_error
 AGAIN_S = 1.0  # seconds until a child is started again, after one could not start
 START_WITHIN_S = 60.0  # seconds that a child has to import its handler's module
 LOOK_S = 0.05  # seconds between two looks whether a child lives
-EARLY = 0.8  # of the jobs of a child, after which the next one is started
 
 
 def method(isolation: Isolation) -> str:
-    """Return the start method. A fork of a process with threads is none."""
+    # a fork of a process with threads is none
     if isolation.start is not None:
         return isolation.start
     there = "forkserver" in multiprocessing.get_all_start_methods()
@@ -49,7 +48,6 @@ class Process:
     jobs: int = 0
     began: float = field(factory=time.monotonic)
     rss: int = 0  # bytes of memory after its last job, if it is measured
-    retired: bool = False  # it takes no job any more
 
     @property
     def pid(self) -> int:
@@ -72,7 +70,6 @@ class Process:
             self.process.join(patience)
             if self.gone():
                 break
-        self.retired = True
         self._signal(signal.SIGKILL)
         self.link.close()
 
@@ -96,7 +93,14 @@ class Children:
         self.isolation = isolation
         self.number = number
         self._program = program
-        self._context: Any = multiprocessing.get_context(method(isolation))
+        self._nursery: Any = None
+        self._process: Any = multiprocessing.get_context("spawn").Process
+        if method(isolation) == "forkserver":
+            from headrace._isolation.nursery import Child, Nursery  # not where it is missing
+
+            modules = sorted({place.module for place in program.places.values()})
+            self._nursery = Nursery(modules)
+            self._process = Child
         self._idle: deque[Process | BaseException] = deque()  # the last is taken: it is warm
         self._freed = _forks.condition()
         self._waiting = 0  # threads that wait for a child
@@ -113,10 +117,9 @@ class Children:
                 "a child process of an isolated handler imports this program, which starts its "
                 "worker at once: do that under `if __name__ == '__main__':`"
             )
-        if method(self.isolation) == "forkserver":
-            self._context.set_forkserver_preload([CHILD])
         atexit.register(self.end)
-        spare = 0 if self.isolation.recycle_jobs is None else 1  # while one is replaced
+        recycles = self.isolation.recycle_jobs or self.isolation.recycle_mb
+        spare = 1 if recycles else 0  # ready before one is replaced
         for _ in range(self.number + spare):
             self._start()
         first = self._taken()
@@ -142,19 +145,13 @@ class Children:
         one.jobs += 1
         limit = self.isolation.recycle_mb
         large = limit is not None and one.rss > limit * MIB
-        if not large and one.jobs < one.most * EARLY:
-            self._put(one)
-            return
-        if not one.retired:
-            one.retired = True
-            self._start()
-        if one.jobs < one.most and not large:
+        if not large and one.jobs < one.most:
             self._put(one)
             return
         record_recycled(self.queue)
         why = f"{one.rss / MIB:,.0f} MiB" if large else f"{one.jobs:,} jobs"
         log_event("child_recycled", "process %d of %s, after %s", one.pid, self.queue, why)
-        self._background(self._let_go, one)
+        self._background(self._replace, one)
 
     def kill(self, one: Process, reason: str, kind: Reason) -> Killed:
         """End a child that runs too long, and start another. Return the error of its job."""
@@ -191,8 +188,9 @@ class Children:
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _put(self, one: Process | BaseException) -> None:
-        self._idle.append(one)
+    def _put(self, one: Process | BaseException, *, last: bool = False) -> None:
+        # a fresh child is the last that is taken
+        (self._idle.appendleft if last else self._idle.append)(one)
         if self._waiting:
             with self._freed:
                 self._freed.notify()
@@ -225,6 +223,10 @@ class Children:
         with self._lock:
             self._alive.discard(one)
 
+    def _replace(self, one: Process) -> None:
+        self._start()
+        self._let_go(one)
+
     def _start(self) -> None:
         self._background(self._run_up)
 
@@ -246,12 +248,12 @@ class Children:
         if late:
             self._let_go(one)
         else:
-            self._put(one)
+            self._put(one, last=True)
 
     def _born(self) -> Process:
         """Start a child, and wait until it has loaded its handler. Raises its error."""
         ours, theirs = socket.socketpair()
-        process = self._context.Process(
+        process = self._process(
             target=main,
             args=(theirs, self._program),
             name=f"headrace-{self.queue}",
@@ -259,7 +261,10 @@ class Children:
         )
         began = time.monotonic()
         try:
-            process.start()
+            if self._nursery is None:
+                process.start()
+            else:
+                self._nursery.start(process)
         except BaseException:
             ours.close()
             raise
