@@ -285,3 +285,33 @@ def done_early(number: int) -> int:
 @tasks.task()
 def shout(text: str) -> str:
     return f"{tasks.job.attempt} {text.upper()}"
+
+
+def first_of_three(job: Job[Any]) -> bytes:
+    """A step, a sleep and a step, in any queue."""
+    first = job.step("first", behaves)
+    job.sleep("nap", 0.05)
+    job.step("second", behaves)
+    return f"{first} {job.shard}".encode()
+
+
+def appends(job: Job[Any]) -> None:
+    begin = f"{job.key} {job.payload.decode()} in\n"
+    time.sleep(0.01)
+    with Path(os.environ["NOTED"]).open("a", encoding="ascii") as file:
+        file.write(begin)
+
+
+def overlaps(job: Job[Any]) -> None:
+    """Fail if another job of the tenant runs at the same time."""
+    place = Path(os.environ["NOTED"]) / job.headers["tenant"]
+    with place.open("x"):
+        time.sleep(0.01)
+    place.unlink()
+
+
+def steps_for_ever(job: Job[Any]) -> None:
+    for number in range(10_000):
+        job.step(f"step-{number}", behaves)
+        Path(job.payload.decode()).write_text(str(os.getpid()), "ascii")
+        time.sleep(0.01)

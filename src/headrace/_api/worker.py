@@ -74,9 +74,12 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def isolates(handler: HandlerSettings) -> bool:
+    return any(one.isolation is not None for one in handler.kinds.values() or [handler])
+
+
 def isolated(handler: HandlerSettings, stops: list[Hook]) -> HandlerSettings:
-    each = handler.kinds.values() or [handler]
-    if all(one.isolation is None for one in each):
+    if not isolates(handler):
         return handler
     from headrace._isolation.setup import isolated  # not for other workers: it takes time
 
@@ -627,14 +630,14 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             queues=list(self.handlers),
         )
 
-    def _lifecycle(self, stops: list[Hook]) -> Lifecycle:
-        """Make the consumers, and the children of isolated handlers. *stops* ends these."""
+    def _with_children(self, stops: list[Hook]) -> list[HandlerSettings]:
+        """Start the children of isolated handlers, and wait for them. *stops* ends them."""
+        return [isolated(handler.limited(), stops) for handler in self.handlers.values()]
+
+    def _lifecycle(self, handlers: Sequence[HandlerSettings]) -> Lifecycle:
         consumers: list[Consumer] = []
         flows: list[Any] = []
-        for h in (
-            evolve(isolated(handler.limited(), stops), around=tuple(self._around), build=self.build)
-            for handler in self.handlers.values()
-        ):
+        for h in (evolve(one, around=tuple(self._around), build=self.build) for one in handlers):
             queue_settings = evolve(
                 h.queue_settings, tracebacks=self.tracebacks or h.queue_settings.tracebacks
             )

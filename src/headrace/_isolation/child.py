@@ -29,7 +29,7 @@ from typing import Any
 from headrace import _forks
 from headrace._core.verdicts import meant
 from headrace._isolation.link import Broken, Head, Link, Message, out_of_reach
-from headrace._isolation.program import MIB, Program, Served, served
+from headrace._isolation.program import MIB, Program, Served, served, set_up_django
 from headrace._isolation.values import packed, remade, told
 from headrace._model.codec import BytesCodec, as_bytes, untyped
 from headrace._model.job import Job, ShardedName, make_job, run_of
@@ -52,6 +52,8 @@ def run(end: socket.socket, program: Program) -> None:
         ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
     link = Link(out_of_reach(end))
     try:
+        if program.django:
+            set_up_django()
         functions = {kind: served(place.found()) for kind, place in program.places.items()}
         if program.memory_mb is not None:
             limit = int(program.memory_mb * MIB)

@@ -98,8 +98,7 @@ class Children:
         if method(isolation) == "forkserver":
             from headrace._isolation.nursery import Child, Nursery  # not where it is missing
 
-            modules = sorted({place.module for place in program.places.values()})
-            self._nursery = Nursery(modules)
+            self._nursery = Nursery(program)
             self._process = Child
         self._idle: deque[Process | BaseException] = deque()  # the last is taken: it is warm
         self._freed = _forks.condition()
@@ -107,6 +106,9 @@ class Children:
         self._lock = _forks.lock()
         self._alive: set[Process] = set()
         self._closed = False
+        # The kernel kills a child when the thread that started it ends, and this one stays. The
+        # children of a fork server are its main thread's.
+        self._starter = ThreadPoolExecutor(1, "headrace-child-start")
         # a job of a coroutine may send several operations at once
         self.sender = ThreadPoolExecutor(max(4, 2 * number), "headrace-child-ops")
 
@@ -185,6 +187,7 @@ class Children:
             one.start()
         for one in threads:
             one.join()
+        self._starter.shutdown(wait=False)
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -262,7 +265,7 @@ class Children:
         began = time.monotonic()
         try:
             if self._nursery is None:
-                process.start()
+                self._starter.submit(process.start).result()
             else:
                 self._nursery.start(process)
         except BaseException:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _forks
 from headrace._isolation import warm
+from headrace._isolation.program import Program
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess as ForkServerProcess
@@ -28,14 +29,15 @@ _starting = threading.local()  # the nursery of the process that this thread sta
 
 
 class Nursery(forkserver.ForkServer):
-    def __init__(self, modules: list[str]) -> None:
+    def __init__(self, program: Program) -> None:
         super().__init__()
-        self._modules = modules
+        modules = sorted({place.module for place in program.places.values()})
+        self._loads = warm.loads(modules, django=program.django)
         self.set_forkserver_preload([warm.__name__])
 
     def ensure_running(self) -> None:
         with _ENVIRON:
-            os.environ[warm.LOADS] = warm.loads(self._modules)
+            os.environ[warm.LOADS] = self._loads
             try:
                 super().ensure_running()
             finally:

@@ -47,6 +47,16 @@ class Program:
     memory_mb: float | None = None
     measures: bool = False  # whether each answer tells the child's memory
     log_level: int = logging.WARNING
+    django: bool = False  # whether the program is a Django project's
+
+
+def set_up_django() -> None:
+    import_module("django").setup()
+
+
+def forget_databases() -> None:
+    # so that no copy of this process has them
+    import_module("django.db").connections.close_all()
 
 
 Served = tuple[Callable[[Any], Any], Callable[[Any], Any] | None]

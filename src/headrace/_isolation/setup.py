@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -59,6 +61,7 @@ def isolated(handler: HandlerSettings, stops: Stops) -> HandlerSettings:
         isolation.memory_mb,
         isolation.recycle_mb is not None,
         logging.getLogger().getEffectiveLevel(),
+        _of_django(),
     )
     children = Children(handler.queue, program, isolation, handler.concurrency)
     stops.append(children.end)
@@ -81,6 +84,11 @@ def isolated(handler: HandlerSettings, stops: Stops) -> HandlerSettings:
         return made[None]
     route: Any = handler.function
     return evolve(handler, kinds=made, function=partial(route.func, made))
+
+
+def _of_django() -> bool:
+    apps: Any = sys.modules.get("django.apps")
+    return apps is not None and apps.apps.ready and "DJANGO_SETTINGS_MODULE" in os.environ
 
 
 def _agreed(queue: str, some: list[Isolation | None]) -> Isolation:

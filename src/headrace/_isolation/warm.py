@@ -19,6 +19,8 @@ from multiprocessing import process, spawn
 from pathlib import Path
 from typing import Any
 
+from headrace._isolation.program import forget_databases, set_up_django
+
 LOADS = "HEADRACE_LOADS"  # in the environment of a fork server: what it loads
 OWN = (
     "headrace._isolation.nursery",
@@ -28,7 +30,7 @@ OWN = (
 )
 
 
-def loads(modules: list[str]) -> str:
+def loads(modules: list[str], *, django: bool) -> str:
     main: Any = sys.modules["__main__"]
     name: str | None = getattr(getattr(main, "__spec__", None), "name", None)
     path: str | None = getattr(main, "__file__", None)
@@ -37,7 +39,11 @@ def loads(modules: list[str]) -> str:
         prepared["init_main_from_name"] = name
     elif path is not None:  # spelled as `multiprocessing` does, which compares it
         prepared["init_main_from_path"] = os.path.normpath(Path.cwd() / path)
-    data = {"modules": [one for one in modules if one != "__main__"], "prepare": prepared}
+    data: dict[str, Any] = {
+        "modules": [one for one in modules if one != "__main__"],
+        "prepare": prepared,
+    }
+    data["django"] = django
     return json.dumps(data)
 
 
@@ -63,8 +69,12 @@ def _load(data: dict[str, Any]) -> None:
     current._inheriting = True  # noqa: SLF001 - a module that starts its worker then is refused
     try:
         spawn.prepare(data["prepare"])
+        if data["django"]:
+            set_up_django()
         for name in data["modules"]:
             import_module(name)
+        if data["django"]:
+            forget_databases()
     except BaseException:  # a child says it, as it imports the module itself
         data["modules"] = []
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -13,14 +14,19 @@ from typing import Self
 import redis.asyncio
 
 from headrace._api.guide import OfLoops
-from headrace._api.worker import BaseWorker
+from headrace._api.worker import BaseWorker, isolates
 from headrace._engine.hooks import Hook, is_async
 from headrace._engine.tasks import Engine, call_stops
+from headrace._model.settings import HandlerSettings
 from headrace._net.aio import loops
 from headrace._net.base.address import AsyncClient
 from headrace._net.base.children import handling_signals
 from headrace._telemetry.log import configure_logging
 from headrace.errors import ConfigurationError
+
+
+def in_thread(hook: Hook) -> Hook:
+    return partial(asyncio.to_thread, hook)
 
 
 class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
@@ -94,7 +100,10 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
                 "start() can't await hooks: use `async with worker:` or `await worker.serve()`"
             )
         self._prepare(url)
-        self._go([])
+        asyncio.get_running_loop()  # raises its error before children are started
+        ends: list[Hook] = []
+        handlers = self._with_children(ends)
+        self._go(list(map(in_thread, ends)), handlers)
 
     async def _begin(self, url: str | None) -> Engine:
         self._prepare(url)
@@ -104,7 +113,7 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
             for hook in self._starts:
                 if inspect.isawaitable(made := hook()):
                     await made
-            return self._go(stops)
+            return self._go(stops, await self._ready(stops))
         except BaseException:
             await call_stops(stops)
             self._address.leave()
@@ -119,14 +128,22 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
         self._address.leave()  # the last run, if its end was not waited for
         self._reach(url)
 
-    def _go(self, stops: list[Hook]) -> Engine:
-        asyncio.get_running_loop()  # raises its error before children are started
+    async def _ready(self, stops: list[Hook]) -> list[HandlerSettings]:
+        # the loop goes on while children start
+        ends: list[Hook] = []
+        try:
+            if any(map(isolates, self.handlers.values())):
+                return await asyncio.to_thread(self._with_children, ends)
+            return self._with_children(ends)
+        finally:
+            stops += map(in_thread, ends)
+
+    def _go(self, stops: list[Hook], handlers: Sequence[HandlerSettings]) -> Engine:
         for relay in self._relays:
             relay.begin(self._address)
-            stops.append(
-                relay.end if is_async(relay.end) else partial(asyncio.to_thread, relay.end)
-            )
-        self._running = Engine(self._lifecycle(stops), self._address, self.trace_parent, stops)
+            stops.append(relay.end if is_async(relay.end) else in_thread(relay.end))
+        lifecycle = self._lifecycle(handlers)
+        self._running = Engine(lifecycle, self._address, self.trace_parent, stops)
         self._started(loops.named())
         return self._running
 

@@ -102,7 +102,8 @@ class Worker(OfThreads, BaseWorker[Client]):
             for relay in self._relays:
                 relay.begin(self._address)
                 stops.append(relay.end)
-            self._running = Engine(self._lifecycle(stops), self._address, self.trace_parent, stops)
+            lifecycle = self._lifecycle(self._with_children(stops))
+            self._running = Engine(lifecycle, self._address, self.trace_parent, stops)
         except BaseException:
             call_stops(stops)
             self._address.leave()
