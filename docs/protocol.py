@@ -228,6 +228,11 @@ PARTS = {
         "hash",
         "The facts of each worker, as it reported them, and at `?` and its name the request of an operator; for a day.",
     ),
+    "tallies": (
+        "hash",
+        "What workers have counted: `m<minute modulo 120>` and `t<ten minutes modulo 144>` → a record, which "  # noqa: ISC004
+        "`lua/lib/tally_records.lua` describes; expires a day after the last.",
+    ),
     "trends": (
         "string",
         "What the counts were, minute by minute and hour by hour, if trends are declared: 2,880 and then 2,160 records of "  # noqa: ISC004

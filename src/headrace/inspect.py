@@ -27,6 +27,7 @@ from headrace._model.state import (
 from headrace._model.steps import Progress, Step
 from headrace._model.terms import LimitView, Share, SlotView, Tenants
 from headrace._model.verbs import Bulk
+from headrace._model.views.activity import Activity, ActivityPoint, Ends, MachineWork
 from headrace._model.views.jobs import (
     JobsPage,
     JobView,
@@ -42,6 +43,8 @@ from headrace._model.views.texts import Payload
 from headrace._model.views.trends import TrendPoint, Trends
 
 __all__ = [
+    "Activity",
+    "ActivityPoint",
     "Admin",
     "AsyncAdmin",
     "AsyncInspector",
@@ -52,6 +55,7 @@ __all__ = [
     "Children",
     "DeadGroup",
     "DeadPage",
+    "Ends",
     "FlowView",
     "Inspector",
     "JobView",
@@ -59,6 +63,7 @@ __all__ = [
     "KindView",
     "KindsPage",
     "LimitView",
+    "MachineWork",
     "Moment",
     "OtherTerms",
     "Overview",

@@ -586,6 +586,17 @@ CALLS: dict[str, Calls] = {
         nothing=[(["s", 5, "x"], 1), (["s", 5, "x"], 0)],
         payloads="one schedule",
     ),
+    "tallies": Calls(
+        sample=trend_ops.tallies(OPS, "minute", 5),
+        nothing=[([0, 0], [ANY]), ([1, 0], [ANY])],
+        payloads="144 records of at most 2 kB",
+    ),
+    "tally": Calls(
+        sample=trend_ops.tally(OPS, '{"hm":[1,0,0,5,9]}'),
+        nothing=[(['{"hm":[1,0,0,5,9]}'], 1)],
+        filled=[(['{"hm":[1,0,0,5,9]}'], 1)],
+        payloads="two records of at most 2 kB",
+    ),
     "tick": Calls(
         sample=schedule_ops.plan_ticks(
             OPS, DueSchedules(7, None, [("s", 5, "every 1000", "once")])

@@ -251,9 +251,9 @@ def test_a_column_that_would_say_nothing_is_left_out(site: Any, queue: Queue) ->
         return re.findall(heads, found[0] if found else "")
 
     assert columns("running") == ["Job", "Waited", "Running for", "Worker"]
-    assert columns("waiting") == ["Job", "Kind", "Enqueued", "Payload"]
+    assert columns("waiting") == ["Kind", "Job", "Enqueued", "Payload"]
     lease.retry(reason="no")
-    assert columns("waiting") == ["Job", "Kind", "Attempt", "Enqueued", "Reason", "Payload"]
+    assert columns("waiting") == ["Kind", "Job", "Attempt", "Enqueued", "Reason", "Payload"]
 
 
 def test_a_holder_is_named_in_full(site: Any, newest: Server) -> None:
@@ -505,7 +505,7 @@ def test_times_of_jobs_in_lists(site: Any, newest: Server) -> None:
         queue.enqueue(b"x", id="c")
     one = site()
     ended = text(one.get("queue", name="q", state="ended"))
-    assert re.search(r"a completed mail \S+ \S+ ago \d+ ms \d+ ms", ended), ended
+    assert re.search(r"mail a completed \S+ \S+ ago \d+ ms \d+ ms", ended), ended
     assert re.search(r"b ≤ \d+ m?s ≥ \d+ m?s", text(one.get("queue", name="q", state="running")))
     assert "Completed" in text(one.get("queue", name="q"))
     assert re.search(r"c \S+ \S+ ago", text(one.get("queue", name="q")))
@@ -733,10 +733,10 @@ def test_shares(site: Any, newest: Server) -> None:
         fair.enqueue_many([NewJob(b"x", headers={"org": "<b>acme", "user": "ada"})] * 3)
         fair.lease()
         shown = text(site().get("queue", name="f"))
-        assert "The values of org/user that had the most" in shown
-        assert "<b>acme/ada 1 1 2" in shown
+        assert "org/user Share Running Waiting" in shown
+        assert "<b>acme/ada 100% 1 2" in shown or "<b>acme/ada 1 2" in shown
         fair.admin.pause(value="<b>acme")
-        assert "<b>acme/ada paused 1 1 2" in text(site().get("queue", name="f"))
+        assert "<b>acme/ada paused 1 2" in text(site().get("queue", name="f"))
 
 
 def test_slots(site: Any, newest: Server) -> None:

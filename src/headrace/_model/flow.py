@@ -176,13 +176,16 @@ class FlowView:
 
 @frozen
 class RunsPage:
-    """Some runs of a flow in no order. `cursor` is where to go on, and is empty at the end."""
+    """Some runs of a flow. `cursor` is where to go on, and is empty at the end. `counts` has the
+    numbers of runs in each state among those that were looked at.
+    """
 
     now: float
     flow: str
     stages: tuple[str, ...]
     runs: tuple[FlowState, ...]
     cursor: str
+    counts: Mapping[str, int] = NOTHING
 
 
 def has_job(state: str) -> bool:

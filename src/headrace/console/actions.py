@@ -4,6 +4,7 @@ made.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -275,13 +276,47 @@ class Call:
         return int(done), text.format(queue=request.queue.name, jobs=jobs(int(done)))
 
 
+async def _pause(request: ActionRequest) -> Outcome:
+    value = _value_of(request.form)
+    if value is None:
+        done = await request.queue.admin.pause()
+        return int(done), "The queue is paused." if done else "The queue was paused already."
+    done = await request.queue.admin.pause(value=value)
+    name = "/".join(part or "-" for part in value)
+    return int(done), f"{name} is paused." if done else f"{name} was paused already."
+
+
+async def _resume(request: ActionRequest) -> Outcome:
+    value = _value_of(request.form)
+    if value is None:
+        done = await request.queue.admin.resume()
+        return int(done), "Jobs are handed out again." if done else "The queue was not paused."
+    done = await request.queue.admin.resume(value=value)
+    name = "/".join(part or "-" for part in value)
+    return int(done), f"Jobs of {name} are handed out again." if done else f"{name} was not paused."
+
+
+def _value_of(form: Form) -> tuple[str | None, ...] | None:
+    """Read the value of `fair` whose jobs are meant, `None` for the whole queue."""
+    if not form("value"):
+        return None
+    try:
+        parts = json.loads(form("value"))
+    except ValueError:
+        parts = None
+    if not isinstance(parts, list):
+        raise Refused("value can't be read: give a JSON array.")
+    some: list[Any] = parts
+    if not all(part is None or isinstance(part, str) for part in some):
+        raise Refused("value can't be read: give texts, or null.")
+    return tuple(some)
+
+
 PURGED = "{jobs} that waited were removed."
 DELETED = "Queue {queue} was deleted, with {jobs}."
 FAILED = "The worker counts as dead here; {jobs} of it went to the front."
 GONE = "The worker is not there any more."
 SINGLE = (
-    Call("pause", "", "The queue is paused.", "The queue was paused already."),
-    Call("resume", "", "Jobs are handed out again.", "The queue was not paused."),
     Call("cancel", "id", "The job was cancelled.", "The job is not there any more, or dead."),
     Call(
         "expire",
@@ -324,6 +359,8 @@ CALLS: Mapping[str, Action] = {one.verb: one for one in SINGLE} | {
     "schedule": _schedule,
     "run_schedule": _run_schedule,
     "repair": _repair,
+    "pause": _pause,
+    "resume": _resume,
 }
 
 

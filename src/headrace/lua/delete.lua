@@ -91,8 +91,8 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
-  recurring, taken, gate, trends, outbox, outdue, turns, behind, deaths, asleep, steps, held, slots, settled, stopped,
-  terms, shares, lines, ready, resting, busy, cancels)
+  recurring, taken, gate, trends, tallies, outbox, outdue, turns, behind, deaths, asleep, steps, held, slots, settled,
+  stopped, terms, shares, lines, ready, resting, busy, cancels)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels', 'terms')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

@@ -29,8 +29,8 @@ if left > 0 or redis.call('HEXISTS', stats, 'shards') == 0 then return 0 end
 for _, stream in ipairs(levels) do redis.call('UNLINK', stream) end
 redis.call(
   'UNLINK', jobs, wake, ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, flows,
-  ends, ended, recurring, taken, gate, trends, workers, registered, outbox, outdue, closing, handed,
-  turns, behind, deaths, asleep, steps, held, slots, settled, stopped,
+  ends, ended, recurring, taken, gate, trends, tallies, workers, registered, outbox, outdue, closing,
+  handed, turns, behind, deaths, asleep, steps, held, slots, settled, stopped,
   terms, shares, lines, ready, resting, busy, facts, cancels)
 for _, field in ipairs(redis.call('HKEYS', stats)) do
   if field ~= 'shards' then redis.call('HDEL', stats, field) end

@@ -21,6 +21,7 @@ from headrace._model.flow import FlowView, RunsPage, RunView
 from headrace._model.letters import DeadPage
 from headrace._model.state import Schedule
 from headrace._model.terms import Tenants
+from headrace._model.views.activity import Activity, Step
 from headrace._model.views.jobs import JobsPage, JobView, KindsPage, ScheduleView, WorkerView
 from headrace._model.views.overview import Overview
 from headrace._model.views.queues import QueuePage
@@ -115,6 +116,17 @@ class Inspector(Closing, Driver):
         most, of each shard.
         """
         return self._see(self.views.trends(name, every, number))
+
+    def activity(self, names: Sequence[str], step: Step = "minute") -> Activity:
+        """Read the counts of the workers of the queues *names*, for each minute of the last two
+        hours, or each ten minutes of a day. They say how many jobs were done, retried and died, how
+        long they waited and ran, and how busy the workers were, by kind and by machine.
+
+        Workers count by themselves, unless the queue is declared with `trends=False`. They report
+        every ten seconds, and when they stop. Waits and runs are estimates. tallies.lua of each
+        shard, 50 a round trip: at first up to 1 ms, and then 10 µs, as the past is kept.
+        """
+        return self._see(self.views.activity(names, step))
 
     def jobs(
         self,
@@ -218,16 +230,24 @@ class Inspector(Closing, Driver):
         return self._see(self.views.flows())
 
     def runs(
-        self, flow: str, cursor: str = "", *, state: str = "", stage: str = "", prefix: str = ""
+        self,
+        flow: str,
+        cursor: str = "",
+        *,
+        state: str = "",
+        stage: str = "",
+        prefix: str = "",
+        newest: bool = False,
     ) -> RunsPage:
         """Read some runs of a flow, from *cursor* of the page before. SCAN of at most 50,000 keys,
         and flow_read.lua.
 
         It returns only runs in *state* (running, blocked, completed, failed or cancelled) and in
         *stage*, with ids that begin with *prefix*, as far as these are given. A page looks at 1,000
-        runs or a few more, and may be empty before the end.
+        runs or a few more, and may be empty before the end. It ends with 50 runs, which are in no
+        order. With *newest* it has all runs of these 1,000, the newest first.
         """
-        return self._see(self.views.runs(flow, cursor, state, stage, prefix))
+        return self._see(self.views.runs(flow, cursor, state, stage, prefix, newest))
 
     def run(self, flow: str, id: str) -> RunView | None:
         """Read a run of a flow, or a child of one, with its children. Returns `None` if it is

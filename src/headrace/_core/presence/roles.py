@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace._core.effects import Describe, Log, Phase, Role, Sleep, Stop, Wake, send_all
+from headrace._core.effects import Describe, Log, Now, Phase, Role, Sleep, Stop, Wake, send_all
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.roles import NamedRole
 from headrace._core.worker.shared_read import Place, by_place
 from headrace._protocol.features import presence as presence_ops
+from headrace._protocol.features import trends as trend_ops
 from headrace._protocol.limits import OPS_PER_TRIP, POLL_S
 
 # seconds between two reports; a message of an operator brings the next one forward
@@ -19,7 +20,12 @@ REPORT_EVERY_S = 10.0
 
 
 def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
-    """Report to the queues in which the worker is active, or an operator asks for something."""
+    """Report to the queues in which the worker is active, or an operator asks for something. Send
+    the tallies, until the worker has stopped.
+    """
+    now = yield from Now()
+    for one in consumers:
+        one.jobs.tally.since = now
     while worker.phase is Phase.RUNNING:
         there = [one for one in consumers if one.registered and not one.leasing.shard_gone]
         due = [
@@ -38,8 +44,21 @@ def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
             ]
             for one, request in zip(some, (yield from send_all(ops)), strict=True):
                 yield from _obey(one, request)
+        yield from _tell(consumers, str(facts["host"]))
         waits = any(not one.registered and not one.leasing.shard_gone for one in consumers)
         yield Sleep(POLL_S if waits else REPORT_EVERY_S)
+    while worker.phase < Phase.STOPPED:
+        yield Sleep(REPORT_EVERY_S)
+    facts = yield from Describe()
+    yield from _tell(consumers, str(facts["host"]))
+
+
+def _tell(consumers: Sequence[Consumer], host: str) -> Role:
+    now = yield from Now()
+    said = [(one, one.counted(now, host)) for one in consumers if not one.leasing.shard_gone]
+    ops = [trend_ops.tally(one.ops, text) for one, text in said if text]
+    for start in range(0, len(ops), OPS_PER_TRIP):
+        yield from send_all(ops[start : start + OPS_PER_TRIP])
 
 
 def _obey(consumer: Consumer, request: str) -> Role:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from headrace._core.effects import Call, Scan, send, send_all
 from headrace._core.flows import sharded as flow_shards
 from headrace._core.views.catalogue import SCANS_PER_LOOK
 from headrace._core.views.overview import OverviewViews
-from headrace._core.views.reader import JOBS_SHOWN
+from headrace._core.views.reader import JOBS_SHOWN, SEARCH_KEPT
 from headrace._model.flow import FlowState, FlowView, RunsPage, RunView, StageView
 from headrace._model.shards import number_in
 from headrace._model.views.queues import QueueView
@@ -103,7 +104,13 @@ class FlowViews(OverviewViews):
         return [name.partition("/")[2] for name in names if name.startswith(f"{flow}/")]
 
     def runs(
-        self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = ""
+        self,
+        flow: str,
+        cursor: str,
+        state: str = "",
+        stage: str = "",
+        prefix: str = "",
+        newest: bool = False,
     ) -> Call[RunsPage]:
         self._flow(flow, [])  # refused before anything is sent
         if not cursor.isdigit() and cursor:
@@ -115,6 +122,7 @@ class FlowViews(OverviewViews):
             stages = yield from self._stages(flow)
             at = int(cursor or 0)
             runs = dict[str, FlowState]()
+            counts = Counter[str]()
             known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
             looked = 0
             for _ in range(SCANS_PER_LOOK):
@@ -122,21 +130,31 @@ class FlowViews(OverviewViews):
                 found = {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
                 names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
                 states = (yield from flow_shards.read_at(known, names)) if names else {}
-                every = [run for some in states.values() for run in some.values()]
-                runs |= {
-                    run.id: run
-                    for run in every
-                    if state in ("", run.state) and stage in ("", run.stage)
-                }
+                every = [
+                    run
+                    for some in states.values()
+                    for run in some.values()
+                    if stage in ("", run.stage) and run.id not in runs
+                ]
+                counts.update(run.state for run in every)
+                runs |= {run.id: run for run in every if state in ("", run.state)}
                 looked += len(found)
-                if at == 0 or len(runs) >= OPS_PER_TRIP or looked >= JOBS_PER_SCRIPT:
+                enough = len(runs) >= OPS_PER_TRIP and not newest
+                if at == 0 or enough or looked >= JOBS_PER_SCRIPT:
                     break
             about = yield from send(view_ops.about(self._ops_factory.whole(flow)))
+            some = list(runs.values())
+            if newest:
+                some.sort(key=lambda run: run.started_at or 0.0, reverse=True)
             return RunsPage(
-                about.now, flow, tuple(stages), tuple(runs.values()), str(at) if at else ""
+                about.now, flow, tuple(stages), tuple(some), str(at) if at else "", counts
             )
 
-        return (yield from self.kept(("runs", flow, cursor, state, stage, prefix), build))
+        # 1,000 runs take longer than others
+        fresh = self.fresh * SEARCH_KEPT if newest else self.fresh
+        return (
+            yield from self.kept(("runs", flow, cursor, state, stage, prefix, newest), build, fresh)
+        )
 
     def run(self, flow: str, id: str) -> Call[RunView | None]:
         self._flow(flow, []).run(id)  # refused before anything is sent

@@ -32,6 +32,7 @@ class Redaction:
                 f"redact must be a function of (what, text, job), not {type(redact).__name__}"
             )
         self._redact = redact
+        self.redacts = redact is not None  # a text that is shown may not be the one that is kept
 
     def gone(self, name: str, id: str, end: JobState[Any] | None, result: bytes | None) -> JobView:
         job: Job[Any] = Job(id, b"", name) if end is None else end.job

@@ -167,24 +167,27 @@ class Consumer:
     def finished(
         self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None
     ) -> None:
+        jobs = self.jobs
         took = now - unit[0].started
+        jobs.unsampled += 1
+        if jobs.unsampled >= jobs.tally.gap:
+            jobs.tally.sample(unit, now, jobs.unsampled, self.ops.settings.priorities)
+            jobs.unsampled = 0
         if self.ops.settings.history:
             for held in unit:
                 cast("Any", held).ran = took  # mypy knows no attribute of the base's slots
-        self.jobs.mean = (
-            took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
-        )
+        jobs.mean = took if jobs.mean is None else jobs.mean + 0.2 * (took - jobs.mean)
         if self.shared is not None:
-            self.shared.mean = self.jobs.mean
+            self.shared.mean = jobs.mean
             self.shared.now = now
         # the handler was told to give up: its return is no completion
         if self.phase >= Phase.HALTING:
-            self.jobs.dropped += [held for held in unit if not held.ended]
+            jobs.dropped += [held for held in unit if not held.ended]
             for held in unit:
                 held.ended = True
                 self.forget(held)
             return
-        if self.jobs.runs and (run := self.jobs.runs.pop(unit[0], None)) is not None:
+        if jobs.runs and (run := jobs.runs.pop(unit[0], None)) is not None:
             run.close(completed=error is None and not unit[0].ended)
         plain = error is None and result is None  # nearly every job
         for held in unit:
@@ -192,7 +195,7 @@ class Consumer:
                 continue
             if plain and self.completes_at_once:  # the same as `ended`, but faster
                 held.ended = True
-                self.jobs.completed.append(held)
+                jobs.completed.append(held)
                 self.forget(held)
                 continue
             try:
@@ -408,6 +411,18 @@ class Consumer:
         none has ended."""
         mean = self.jobs.mean if self.shared is None else self.shared.mean
         return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
+
+    def counted(self, now: float, host: str) -> str:
+        """Return the counts since the last call, for the script `tally`. It is '' without
+        anything, or if the queue is to keep no trends.
+        """
+        members = 1 if self.shared is None else len(self.shared.members)
+        running = [one for one in list(self.jobs.held.values()) if one.started and not one.ended]
+        batch = self.handler.max_size if self.handler.batch else 1
+        said = self.jobs.tally.taken(
+            now, host, self.handler.concurrency / max(1, members), running, batch
+        )
+        return "" if self.ops.settings.trends is False else said
 
     def free(self) -> int:
         if self.leasing.saturated:

@@ -42,6 +42,7 @@ from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import enter_idle, leave_idle
 from headrace._core.worker.renewal import check, died, lose
 from headrace._core.worker.suspects import admitted, let_go_on
+from headrace._core.worker.tally import DIED
 from headrace._core.worker.terms import note_terms
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT, POLL_S
 from headrace._protocol.op import Op, TooLarge
@@ -148,7 +149,9 @@ def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) ->
         consumer.leasing.sending -= 1
     consumer.jobs.under_way.remove(batch)
     for op, verdicts in zip(batch.ops, replies, strict=False):
-        consumer.jobs.lost += verdicts.count(False)
+        lost = verdicts.count(False)
+        consumer.jobs.lost += lost
+        consumer.jobs.tally.settled(op.items, verdicts, lost)
         # the script had no room for these settlements
         consumer.jobs.done.extendleft(reversed(op.items[len(verdicts) :]))
         if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):
@@ -367,6 +370,8 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
         return
     if consumer.leasing.loss_notices != call.loss_notices:  # the lost leases may be of these jobs
         yield from check(consumer, leased)
+    for letter in grant.died:
+        consumer.jobs.tally.row(letter.kind)[DIED] += 1
     for claim, reason in grant.undecodable:
         held = cast("HeldJob", claim)
         consumer.settle(held, undecoded(held, reason))

@@ -10,6 +10,7 @@ from attrs import define, field
 
 from headrace._core.effects import BlockThen, Call, HeldJob
 from headrace._core.verdicts import Settlement, SettlementBatch
+from headrace._core.worker.tally import Tally
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
 from headrace._model.terms import Structure
@@ -202,6 +203,8 @@ class ActiveJobs:
     given_back: int = 0  # jobs given back while the worker stops
     # the steps of jobs whose handlers take some
     runs: dict[HeldJob, Any] = field(factory=dict[HeldJob, Any])
+    tally: Tally = field(factory=Tally)
+    unsampled: int = 0  # handlers that ended since the last sample for the tally
 
 
 @define(eq=False)

@@ -1,17 +1,21 @@
-"""The operation that reads the trends of a queue."""
+"""The operations of the trends of a queue, and of the tallies of its workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import Any
 
+from headrace._model.views.activity import STEP_S, STEPS, Step
 from headrace._model.views.trends import EVERY_S, KEPT, Every, TrendPoint, Trends
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import text
 
 _RECORD = Struct(">9I")  # see lua/lib/trend_records.lua
+_NUMBER = Struct(">I")
+_SUMS = {2: "H", 4: "I"}  # by bytes
 
 
 def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
@@ -42,3 +46,43 @@ def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
     return TrendPoint(
         at, seconds, enqueued, completed, removed, waiting, leased, later, dead, lag / 1000
     )
+
+
+Rows = dict[str, tuple[int, ...]]
+"""The sums of a record of tallies, by name: see lua/lib/tally_records.lua."""
+
+
+def tally(ops: Ops, counted: str) -> Op[int]:
+    """Add the counts of a worker, a JSON object of rows. The answer is 0 if it was not kept."""
+    return ops.op("tally", [counted], int)
+
+
+def tallies(ops: Ops, step: Step, after: int) -> Op[tuple[float, dict[int, Rows]]]:
+    """Read the records whose numbers are larger than *after*. The answer is the server's time, and
+    the rows by number."""
+
+    def decode(reply: Any) -> tuple[float, dict[int, Rows]]:
+        now = reply[0] / 1000
+        newest = int(now) // STEP_S[step]
+        found = dict(_record(packed) for packed in reply[1:] if len(packed) >= _NUMBER.size)
+        oldest = max(after, newest - STEPS[step])
+        return now, {one: rows for one, rows in found.items() if oldest < one <= newest}
+
+    return ops.op("tallies", [int(step == "ten minutes"), max(0, after)], decode)
+
+
+def _record(packed: bytes) -> tuple[int, Rows]:
+    """Read a record of tallies. Rows that do not fit it are left out."""
+    rows: Rows = {}
+    (number,) = _NUMBER.unpack_from(packed)
+    at = _NUMBER.size
+    while at + 3 <= len(packed):
+        length, size, width = packed[at : at + 3]
+        start = at + 3 + length
+        at = start + size * width
+        if width not in _SUMS or at > len(packed):
+            break
+        rows[text(packed[start - length : start])] = unpack_from(
+            f">{size}{_SUMS[width]}", packed, start
+        )
+    return number, rows

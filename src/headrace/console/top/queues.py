@@ -17,6 +17,7 @@ from headrace.console.top.queue import QueuePane, state_of
 from headrace.inspect import Attention, Overview, QueueView
 
 CHART_CELLS = 8  # of the chart in a row
+LISTED = 3  # facts of a kind that have a line each
 
 
 def _needs(number: int, more: str = "") -> str:
@@ -27,6 +28,22 @@ def _needs(number: int, more: str = "") -> str:
 
 def _attention_style(one: Attention) -> str:
     return "bold red" if one.bad else "bold yellow"
+
+
+def _lines(facts: Sequence[Attention]) -> list[tuple[Attention, str, int]]:
+    """Return a line for each fact, or for many facts of one kind. It is the first of them, words
+    about all if they are many, and their number.
+    """
+    kinds: dict[tuple[str, bool], list[Attention]] = {}
+    for one in facts:
+        kinds.setdefault((one.kind, one.bad), []).append(one)
+    lines: list[tuple[Attention, str, int]] = []
+    for (kind, _), some in kinds.items():
+        if len(some) > LISTED:
+            lines.append((some[0], f"{kind}: {len(some)} queues, 4 shows all", len(some)))
+        else:
+            lines += [(one, "", 1) for one in some]
+    return lines
 
 
 class QueuesPane(QueueTable):
@@ -80,14 +97,18 @@ class QueuesPane(QueueTable):
 
     def _attention(self, facts: Sequence[Attention]) -> Iterator[Text]:
         room = min(5, max(1, self.top.size.height // 3 - 4))
-        shown = facts if len(facts) <= room else facts[: room - 1]
-        for one in shown:
-            name = f"{one.queue}: " if one.queue else ""
+        lines = _lines(facts) if len(facts) > room else [(one, "", 1) for one in facts]
+        shown = lines if len(lines) <= room else lines[: room - 1]
+        for one, words, _ in shown:
+            name = f"{one.queue}: " if one.queue and not words else ""
             yield Text(
-                f"{'✗' if one.bad else '!'} {name}{one.text}", _attention_style(one), no_wrap=True
+                f"{'✗' if one.bad else '!'} {name}{words or one.text}",
+                _attention_style(one),
+                no_wrap=True,
             )
-        if len(shown) < len(facts):
-            more = _needs(len(facts) - len(shown), "more" if shown else "")
+        left = sum(number for _, _, number in lines[len(shown) :])
+        if left:
+            more = _needs(left, "more" if shown else "")
             yield Text(
                 f"{'✗' if any(one.bad for one in facts) else '!'} {more}: 4 shows all",
                 "bold",

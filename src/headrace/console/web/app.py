@@ -368,8 +368,14 @@ def _after(action: str, form: Form, outcome: str, onward: Mapping[str, str], num
     job = form("id")
     if onward:
         return "../" + to("matching", **{"name": queue, "outcome": outcome, **onward})
-    if job and (action in ("expire", "reschedule", "signal") or form("page") == "job"):
-        return "../" + to("job", queue=queue, id=job, outcome=outcome)
+    pages = {
+        "job": {"queue": queue, "id": job},
+        "run": {"flow": form("flow"), "id": job},
+        "tenants": {},
+    }
+    asked = "job" if job and action in ("expire", "reschedule", "signal") else form("page")
+    if asked in pages and (job or asked == "tenants"):
+        return "../" + to(asked, **pages[asked], outcome=outcome)
     if action in ("redrive", "purge_dead") and (form("group") or not form("state")):
         tried = (
             {"group": form("group"), "queue": queue, "tried": job}

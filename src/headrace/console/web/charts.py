@@ -22,6 +22,7 @@ from headrace.platform import span
 
 WIDTH, HEIGHT = 1000, 120  # of the plot's own coordinates; its height is in pixels, too
 SMALL_WIDTH, SMALL_HEIGHT = 120, 24
+LEAST_HEIGHT = 1.5  # of a bar's part
 COLUMNS = 180  # of a chart at most: denser points are put together
 ROWS = 24  # of the table
 Every = Literal["minute", "hour"]
@@ -78,6 +79,8 @@ class Chart:
     times: tuple[Tick, ...]
     data: str
     summary: str
+    bars: bool = False
+    """Whether the parts of lines are the paths of bars, one upon another."""
 
 
 def draw(
@@ -121,6 +124,51 @@ def draw(
         f"{name} at most {write(max(values))}, now {write(values[-1])}" for name, _, values in lines
     )
     return Chart(title, drawn, heights, _times(start, end), data, f"{title}: {most}")
+
+
+def stack(
+    title: str,
+    times: Sequence[float],
+    lines: Sequence[tuple[str, str, Sequence[float]]],
+    write: Write,
+    first: float,
+    last: float,
+    step: float,
+) -> Chart:
+    """Draw bars of *step* seconds that begin at *times*, from *first* to *last*. The first of
+    *lines* stands at the bottom. A part that is not 0 can always be seen.
+    """
+    top = _round_up(max(map(sum, zip(*(values for _, _, values in lines), strict=True))), 2.0)
+    wide = step / (last - first) * WIDTH
+    base = [float(HEIGHT)] * len(times)
+    drawn: list[Line] = []
+    for name, colour, values in lines:
+        path: list[str] = []
+        for number, (at, value) in enumerate(zip(times, values, strict=True)):
+            if value:
+                high = max(value / top * HEIGHT, LEAST_HEIGHT)
+                base[number] -= high
+                left = (at - first) / (last - first) * WIDTH
+                path.append(
+                    f"M{left:.1f} {base[number]:.1f}h{wide * 0.8:.1f}v{high:.1f}h-{wide * 0.8:.1f}z"
+                )
+        drawn.append(Line(name, colour, ("".join(path),), write(sum(values))))
+    places = [round((at + step / 2 - first) / (last - first) * 100, 2) for at in times]
+    said = [
+        {"name": name, "values": [write(value) for value in values]} for name, _, values in lines
+    ]
+    data = {"labels": [clock(at) for at in times], "places": places, "lines": said}
+    heights = tuple(Tick(HEIGHT - HEIGHT * part / 2, write(top * part / 2)) for part in (0, 1, 2))
+    summary = ", ".join(f"{name} {write(sum(values))}" for name, _, values in lines)
+    return Chart(
+        title,
+        tuple(drawn),
+        heights,
+        _times(first, last),
+        json.dumps(data, separators=(",", ":")),
+        f"{title}: {summary}",
+        bars=True,
+    )
 
 
 def _round_up(value: float, least: float) -> float:

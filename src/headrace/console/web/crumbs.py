@@ -25,6 +25,8 @@ ABOVE: Mapping[str, Sequence[tuple[str, str, str]]] = {
 
 def crumbs(page: str, asked: Callable[[str], str]) -> Sequence[tuple[str, str]]:
     above = ABOVE.get(page, ())
+    if page == "activity" and asked("name"):
+        above = [QUEUES, ("", "queue", "name")]
     if page == "dead" and (asked("name") or asked("group")):
         above = [LETTERS, ("", "dead", "name")] if asked("name") and asked("group") else [LETTERS]
     return [

@@ -1,2 +1,2 @@
 -- feature workers: which programs work, and their facts.
--- KEYS   workers (zset), registered (hash), facts (hash), control (channel)
+-- KEYS   workers (zset), registered (hash), facts (hash), tallies (hash), control (channel)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from attrs import frozen
+
+from headrace import FlowState
+from headrace.console.actions import PER_PAGE
 from headrace.console.web.graph import ORDER, drawn, nodes
+from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest
 from headrace.inspect import FlowView
-from headrace.platform import WORDS
+from headrace.platform import WORDS, ranks
 
 FILTERS = ("state", "stage", "prefix")  # of runs
 CHILDREN_SHOWN = 100  # children of a run in each state
@@ -33,17 +40,61 @@ async def flow(request: PageRequest) -> Answer:
     only = {word: request.param(word)[:500] for word in FILTERS}
     if only["state"] not in ("", *WORDS.run_states):
         raise NotThere(f"There is no state {only['state']!r} of runs.")
-    page = await request.inspector.runs(name, request.param("cursor"), **only)
+    state = only.pop("state")
+    cursor = request.param("cursor")
+    page = await request.inspector.runs(name, cursor, **only, newest=True)
+    runs = [run for run in page.runs if state in ("", run.state)]
+    at = int(request.param("at")) if request.param("at").isdecimal() else 0
     shown = next((one for one in await _flows(request) if one.name == name), None)
+    asked = {**only, "cursor": cursor}
+    tabs = [("", "All", sum(page.counts.values()), to("flow", name=name, **asked))]
+    tabs += [
+        (one, one.capitalize(), page.counts.get(one, 0), to("flow", name=name, state=one, **asked))
+        for one in WORDS.run_states
+    ]
+    showing = request.inspector.views.showing
+    some = runs[at : at + PER_PAGE]
     return "flow.html", {
         "page": page,
+        "runs": some,
+        "reasons": {run.id: showing.reason(name, run) for run in some if run.reason},
+        "strip": None if shown is None else strip(shown),
         "only": only,
-        "states": WORDS.run_states,
+        "asked": {**asked, "state": state},
+        "state": state,
+        "tabs": tabs,
         "now": page.now,
         "flow": shown,
         "graph": None if shown is None else drawn(shown),
-        "first": not request.param("cursor"),
+        "first": not (cursor or at),
+        "further": at + PER_PAGE if at + PER_PAGE < len(runs) else 0,
     }
+
+
+@frozen
+class Dot:
+    """A stage in the strip of a run, and how far the run has come there, as a colour."""
+
+    stage: str
+    state: str
+
+
+def strip(flow: FlowView) -> Callable[[FlowState], list[Dot]]:
+    """Return a function that makes the dots of a run, a dot for each stage that runs pass."""
+    order = ranks({stage.name: (*stage.next, *stage.children) for stage in flow.stages})
+    children = {name for stage in flow.stages for name in stage.children}
+    names = [stage.name for stage in flow.stages if stage.name not in children]
+
+    def state_of(run: FlowState, name: str) -> str:
+        if name == run.stage:
+            return run.state if run.state in ("running", "blocked", "completed") else "failed"
+        past = name in run.results or order[name] < order.get(run.stage, 0)
+        return "completed" if past else ""
+
+    def dots(run: FlowState) -> list[Dot]:
+        return [Dot(name, state_of(run, name)) for name in names]
+
+    return dots
 
 
 async def run(request: PageRequest) -> Answer:

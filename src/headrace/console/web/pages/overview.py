@@ -4,31 +4,63 @@ chosen order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attrs import frozen
+
 from headrace.console.actions import PER_PAGE
 from headrace.console.texts import rate
+from headrace.console.web.activity import shown
 from headrace.console.web.charts import Chart, charts, draw
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest
 from headrace.inspect import Attention, Overview, QueueView, Totals
 
-Key = Callable[[QueueView], Any]
+PREFIX = re.compile(r"[A-Za-z0-9]+")
+GROUPED_ABOVE = 30  # queues, from which on queues of one prefix are one row
+GROUP_AT_LEAST = 4  # queues of a prefix
+LISTED = 3  # facts of a kind that are listed openly
+
+
+@frozen
+class Row:
+    """A row of the table, which is a queue, or the sums of the queues of a prefix."""
+
+    name: str
+    queues: Sequence[QueueView]
+    totals: Totals
+
+    @classmethod
+    def of(cls, name: str, queues: Sequence[QueueView]) -> Row:
+        return cls(name, queues, Totals.of(queues))
+
+    @property
+    def queue(self) -> QueueView | None:
+        """The queue, `None` for a group."""
+        return self.queues[0] if self.name == self.queues[0].name else None
+
+    @property
+    def workers(self) -> int:
+        return self.totals.workers if self.queue is None else self.queue.alive
+
+
+Key = Callable[[Row], Any]
 COLUMNS: Mapping[str, tuple[str, Key]] = {
-    "name": ("Queue", lambda q: q.name),
-    "waiting": ("Waiting", lambda q: q.counts.waiting + q.counts.parked),
-    "running": ("Running", lambda q: q.counts.leased),
-    "later": ("Later", lambda q: q.counts.later),
-    "dead": ("Dead", lambda q: q.counts.dead),
-    "completed": ("Completed", lambda q: q.counts.completed),
-    "oldest": ("Oldest waiting", lambda q: q.lag),
-    "in": ("In/s", lambda q: q.rates.get("enqueued", 0.0)),
-    "done": ("Done/s", lambda q: q.rates.get("completed", 0.0)),
-    "workers": ("Workers", lambda q: q.alive),
+    "name": ("Queue", lambda row: row.name),
+    "waiting": ("Waiting", lambda row: row.totals.waiting),
+    "running": ("Running", lambda row: row.totals.running),
+    "later": ("Later", lambda row: row.totals.later),
+    "dead": ("Dead", lambda row: row.totals.dead),
+    "completed": ("Completed", lambda row: row.totals.completed),
+    "oldest": ("Oldest waiting", lambda row: row.totals.lag),
+    "in": ("In/s", lambda row: row.totals.enqueued_rate or 0.0),
+    "done": ("Done/s", lambda row: row.totals.completed_rate or 0.0),
+    "workers": ("Workers", lambda row: row.workers),
 }
 ORDERS = ("asc", "desc")
-SPANS = {"": "last minutes", "2h": "2 hours"}  # of the chart
+SPANS = {"": "last minutes", "2h": "2 hours"}  # of the chart without counts of workers
 PLACES: Mapping[str, tuple[str, str]] = {  # by the kind of a fact: a page, and a state
     "dead": ("dead", ""),
     "oldest": ("queue", "waiting"),
@@ -49,37 +81,101 @@ async def overview(request: PageRequest) -> Answer:
     span = request.param("span")
     if span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
-    kept = sum(queue.trends for queue in queues)
-    sums = (
-        await request.inspector.throughput([queue.name for queue in queues])
-        if span and kept
-        else None
-    )
-    order = order or _usual(sort)
-    queues.sort(key=COLUMNS[sort][1], reverse=order == "desc")
+    group, text = request.param("group"), request.param("filter")[:200]
+    only = request.param("only")
     facts = [one for one in view.attention if request.rights.sees(one.queue or "*")]
-    heads = [
-        (text, to("", span=span, **_turned(key, sort, order)), order if key == sort else "")
-        for key, (text, _) in COLUMNS.items()
+    chosen = [
+        queue
+        for queue in queues
+        if text.casefold() in queue.name.casefold()
+        and group in ("", prefix(queue.name))
+        and (only != "attention" or any(one.queue == queue.name for one in facts))
     ]
-    chosen = {"sort": request.param("sort"), "order": request.param("order")}
-    spans = {key: (text, to("", span=key, **chosen)) for key, text in SPANS.items()}
+    rows = grouped(chosen, whole=bool(group or text or only))
+    kept = sum(queue.trends for queue in queues)
+    names = [queue.name for queue in queues]
+    activity = None if span else shown(await request.inspector.activity(names))
+    sums = await request.inspector.throughput(names) if span and kept else None
+    order = order or _usual(sort)
+    rows.sort(key=COLUMNS[sort][1], reverse=order == "desc")
+    asked = {"group": group, "filter": text, "only": only}
+    dull = {key for key in ("later", "dead") if not any(COLUMNS[key][1](row) for row in rows)}
+    heads = {
+        key: (
+            name,
+            to("", span=span, **asked, **_turned(key, sort, order)),
+            order if key == sort else "",
+        )
+        for key, (name, _) in COLUMNS.items()
+        if key not in dull
+    }
+    sorting = {"sort": request.param("sort"), "order": request.param("order")}
+    spans = {key: (name, to("", span=key, **asked, **sorting)) for key, name in SPANS.items()}
     return "overview.html", {
         "view": view,
         "queues": queues,
+        "chosen": chosen,
+        "rows": rows,
+        "asked": {**asked, **sorting, "span": span},
         "now": view.now,
         "columns": heads,
-        "facts": [(one, place(one)) for one in facts[:PER_PAGE]],
+        "causes": causes(facts),
         "number": len(facts),
         "totals": Totals.of(queues),
         "oldest": max(
             (queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None
         ),
+        "activity": activity,
         "chart": throughput(view, queues) if sums is None else next(iter(charts(sums, 120)), None),
-        "spans": spans if kept else {},
+        "spans": spans if kept and not activity else {},
         "span": span,
         "kept": kept,
     }
+
+
+def prefix(name: str) -> str:
+    found = PREFIX.match(name)
+    return found[0] if found else ""
+
+
+def grouped(queues: Sequence[QueueView], *, whole: bool) -> list[Row]:
+    """Make the rows of *queues*. Many queues of one prefix are one row, unless the list is to be
+    *whole*.
+    """
+    groups: dict[str, list[QueueView]] = {}
+    for queue in queues:
+        groups.setdefault(prefix(queue.name), []).append(queue)
+    rows: list[Row] = []
+    for name, some in groups.items():
+        if whole or len(queues) <= GROUPED_ABOVE or len(some) < GROUP_AT_LEAST or not name:
+            rows += [Row.of(queue.name, [queue]) for queue in some]
+        else:
+            rows.append(Row.of(f"{name}…", some))
+    return rows
+
+
+@frozen
+class Cause:
+    """The facts of one kind, each with the address of its page."""
+
+    kind: str
+    bad: bool
+    facts: Sequence[tuple[Attention, str]]
+    number: int
+
+    @property
+    def folded(self) -> bool:
+        return self.number > LISTED
+
+
+def causes(facts: Sequence[Attention]) -> list[Cause]:
+    kinds: dict[tuple[str, bool], list[Attention]] = {}
+    for one in facts:
+        kinds.setdefault((one.kind, one.bad), []).append(one)
+    return [
+        Cause(kind, bad, [(one, place(one)) for one in some[: 4 * PER_PAGE]], len(some))
+        for (kind, bad), some in kinds.items()
+    ]
 
 
 def _usual(sort: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.console.actions import BULK, BULK_TEXTS, PER_PAGE
 from headrace.console.texts import moment, rate
+from headrace.console.web.activity import shown
 from headrace.console.web.charts import SPANS, Chart, charts, draw, fitting, rows
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
@@ -69,6 +70,7 @@ async def queue(request: PageRequest) -> Answer:
         "page": page,
         # the tab stays, even when its last job leaves
         "address": to("queue", **{**request.request.query_params, "state": state}),
+        "redacts": request.inspector.views.showing.redacts,
         "tabs": tabs,
         "q": page.queue,
         "jobs": jobs,
@@ -101,6 +103,7 @@ async def queue(request: PageRequest) -> Answer:
         "states": _states(page.queue, tabs, history=history or state == "ended"),
         "sorted": SORTED.get(state) or f"The {first} first.",
         "asked_span": request.param("span"),
+        "activity": shown(await request.inspector.activity([name])),
         **await _charts(request, page),
     }
 

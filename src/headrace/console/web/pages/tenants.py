@@ -11,4 +11,5 @@ async def tenants(request: PageRequest) -> Answer:
     return "tenants.html", {
         "found": [one for one in found if request.rights.sees(one.queue)],
         "now": view.now,
+        "redacts": request.inspector.views.showing.redacts,
     }

@@ -1,0 +1,61 @@
+-- tally: add what a worker has counted since its last call to the tallies of its queue.
+-- KEYS   (none)
+-- ARGV   counted
+-- REPLY  1 · 0 nothing was kept, as the server is full or the key is foreign
+-- COST   30 us + 5 us per kind
+-- counted: JSON, an object of rows; lib/tally_records.lua describes them. A repeated call counts twice.
+-- @feature workers
+-- @include clock
+-- @include tally_records
+local NAMES, LARGEST = 8, 4294967295
+local function format_of(size, width) return '>' .. string.rep('I' .. width, size) end
+local function read(packed, number)
+  local rows, at = {}, 5
+  if struct.unpack('>I4', packed) ~= number then return rows end
+  while at <= #packed do
+    local length, size, width = string.byte(packed, at, at + 2)
+    local from = at + 3 + length
+    local sums = {struct.unpack(format_of(size, width), packed, from)}
+    sums[size + 1] = nil -- where it ended
+    rows[string.sub(packed, at + 3, from - 1)] = sums
+    at = from + size * width
+  end
+  return rows
+end
+local function write(number, rows)
+  local parts = {struct.pack('>I4', number)}
+  for name, sums in pairs(rows) do
+    local width = 2
+    for i = 1, #sums do
+      sums[i] = math.max(0, math.min(sums[i], LARGEST))
+      if sums[i] > 65535 then width = 4 end
+    end
+    parts[#parts + 1] = string.char(#name, #sums, width) .. name .. struct.pack(format_of(#sums, width), unpack(sums))
+  end
+  return table.concat(parts)
+end
+local now, rows = clock(), cjson.decode(counted)
+for _, ring in ipairs({'m', 't'}) do
+  local number = tally_number(ring, now)
+  local field = tally_field(ring, number)
+  local packed = redis.pcall('HGET', tallies, field)
+  if type(packed) == 'table' then return 0 end
+  local fine, kept = pcall(read, packed or '', number)
+  if not fine then kept = {} end
+  local names = {}
+  for name in pairs(kept) do
+    local what = string.sub(name, 1, 1)
+    names[what] = (names[what] or 0) + 1
+  end
+  for name, sums in pairs(rows) do
+    local what = string.sub(name, 1, 1)
+    name = string.sub(name, 1, 200)
+    if not kept[name] and (names[what] or 0) >= NAMES then name = 'o' .. what end
+    if not kept[name] then kept[name], names[what] = {}, (names[what] or 0) + 1 end
+    local row = kept[name]
+    for i = 1, math.min(#sums, 100) do row[i] = (row[i] or 0) + sums[i] end
+  end
+  if type(redis.pcall('HSET', tallies, field, write(number, kept))) == 'table' then return 0 end
+end
+redis.call('PEXPIRE', tallies, 86400000)
+return 1
