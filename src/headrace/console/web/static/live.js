@@ -205,7 +205,7 @@ document.addEventListener("click", async ({target}) => {
   if (!button) return;
   const source = by(button.dataset.copy), label = (button.dataset.label ??= button.textContent);
   try {
-    await navigator.clipboard.writeText(source.value ?? source.textContent);
+    await navigator.clipboard.writeText(button.dataset.text ?? source.value ?? source.textContent);
     button.textContent = "Copied";
   } catch {
     button.textContent = "The browser refused";
