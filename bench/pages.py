@@ -36,7 +36,7 @@ LOOKS = 5  # of each page: the median is told
 EVERY_S = 2.05  # seconds between two updates
 FIRST_MS = 300  # for the first paint, at most
 UPDATE_MS = 20  # of processor for an update, at most, on either side
-WEIGHT_BYTES = 40_000  # of styles and scripts, at most
+WEIGHT_BYTES = 45_000  # of styles and scripts, at most
 
 
 def fill(server: Server, queues: int) -> None:
