@@ -66,7 +66,7 @@ def test_it_is_read_by_number(lua: Lua) -> None:
         minute - 1,
     )
     assert lua("tallies", 1, 0)[1:]
-    assert lua("tallies", 0, minute + 5) == [lua("tallies", 0, minute + 5)[0]]
+    assert len(lua("tallies", 0, minute + 5)) == 1
 
 
 def test_names_are_bounded(lua: Lua) -> None:
