@@ -34,6 +34,7 @@ FILES = {  # by the folder of a colour
         "steps",
         "subscription",
         "trips",
+        "undoing",
         "waiters",
     ],
 }

@@ -60,7 +60,7 @@ MEMBERS = {
     },
     "Job": {
         "priority", "attempt", "build", "cost", "enqueued_at", "headers", "id", "key", "lost", "payload", "progress",
-        "queue", "shard", "sleep", "step", "wait_for",
+        "queue", "shard", "sleep", "step", "undo", "wait_for",
     },
     "NewJob": {
         "cost", "delay", "headers", "id", "if_exists", "key", "payload", "priority", "queue", "unique_for",
@@ -180,6 +180,7 @@ MADE: dict[str, Any] = {
     "Step": headrace.inspect.Step("pay", "done", 1.5, 2.5, 1, None, 3),
     "Progress": headrace.inspect.Progress(0.5, "half", 1.5),
     "InDoubt": headrace.errors.InDoubt("ship"),
+    "StepFailed": headrace.errors.StepFailed("a", "ship"),
     "RunLost": headrace.errors.RunLost("i"),
     "RunSuspended": headrace.errors.RunSuspended("i", "night", 5.0),
     "BatchError": headrace.BatchError({"i": headrace.DeadLetter("no")}),

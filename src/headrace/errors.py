@@ -16,6 +16,7 @@ on.
     ├── JobFailed                         a job whose result was asked for ended without one
     ├── NameTaken                         another worker lives under this worker's name
     ├── BatchError                        raised by batch handlers: a verdict per job
+    ├── StepFailed                        a step does not run again, as its run was undone
     └── InDoubt                           a step that runs once has begun, and perhaps ended
 
     Verdict                               raised or returned *by handlers*, to say how a job ends
@@ -62,6 +63,7 @@ __all__ = [
     "RunLost",
     "RunSuspended",
     "ShardsMismatch",
+    "StepFailed",
     "StreamStopped",
     "TooManySchedules",
     "Verdict",
@@ -421,6 +423,25 @@ class InDoubt(HeadraceError):
         self.step = step
 
     __reduce__ = _remade("step")
+
+
+class StepFailed(HeadraceError):
+    """The step *step* of job *job* failed before its run was undone, and does not run again.
+
+    It is raised in a replay, where the step has no record. A handler that caught the step's own
+    error before `job.undo()` catches this one, too.
+
+    Next step: catch it like the step's own error: see `docs/how-to/durable-steps.md`.
+    """
+
+    def __init__(self, job: str, step: str) -> None:
+        super().__init__(
+            f"step {step!r} of job {job!r} had not succeeded when the run was undone, and does not run any more: "
+            "catch Exception around it, or let the step return its failure as a value"
+        )
+        self.job, self.step = job, step
+
+    __reduce__ = _remade("job", "step")
 
 
 class Killed(HeadraceError):

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,37 @@ async def steps_async(job: Job[Any]) -> bytes:
     first, answer = await asyncio.gather(job.step("first", slow), job.wait_for("go"))
     second = await job.step("second", noted, 2, path, once=True)
     return f"{first}{second}{answer}".encode()
+
+
+def books(job: Job[Any]) -> None:
+    path = job.payload.decode()
+    job.step("flight", noted, 1, path, undo=partial(takes_back, path))
+    job.step("hotel", noted, 2, path, undo=partial(takes_back, path))
+    if job.id == "changes its mind":
+        job.undo()
+        return
+    raise ValueError("no money")
+
+
+async def books_async(job: Job[Any]) -> None:
+    path = job.payload.decode()
+
+    async def undo(number: int) -> None:
+        await asyncio.sleep(0)
+        takes_back(path, number)
+
+    await job.step("flight", noted, 1, path, undo=undo)
+    await job.step("hotel", noted, 2, path, undo=undo)
+    if job.id == "changes its mind":
+        await job.undo()
+        return
+    raise ValueError("no money")
+
+
+def takes_back(path: str, number: int) -> None:
+    noted(-number, path)
+    if Path(path).read_text("ascii").count("-2") == 1:
+        os._exit(0)  # before its undo is recorded
 
 
 async def forgets(job: Job[Any]) -> None:

@@ -255,6 +255,19 @@ def test_steps_are_recorded_once(work: Work, queue: Queue, tmp_path: Path) -> No
     assert path.read_text("ascii") == "1\n2\n"
 
 
+@pytest.mark.parametrize("id", ["dies", "changes its mind"])
+def test_steps_are_undone(work: Work, queue: Queue, tmp_path: Path, id: str) -> None:
+    """A child that dies in an undo leaves it to the next one."""
+    path = tmp_path / "noted"
+    books = app.books_async if work.kind == "loop" else app.books
+    with work.handling(books, retry=Retry(attempts=2, wait=0)):
+        queue.enqueue(str(path).encode(), id=id)
+        until(lambda: queue.counts().present == queue.counts().dead)
+    dead = [one.reason for one in queue.admin.dead()]
+    assert dead == (["ValueError: no money"] if id == "dies" else [])
+    assert path.read_text("ascii") == "1\n2\n-2\n-2\n-1\n"
+
+
 def test_a_step_beside_a_wait_is_recorded_before_the_run_is_suspended(
     newest: Server, queue: Queue, tmp_path: Path
 ) -> None:

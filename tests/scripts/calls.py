@@ -555,8 +555,8 @@ CALLS: dict[str, Calls] = {
     ),
     "step": Calls(
         sample=step_ops.record(OPS, CLAIMS[0], 0, "pay", b"x", ended=True, took=0.1, ttl=0.0),
-        nothing=[(["w", "5-0", 1, 1, "", 0, "i", "5", 0, "pay", 1, 1, 5, "x"], 0)],
-        filled=[(["w", ENTRY, 1, 1, "", 0, "i", "5", 0, "pay", 1, 1, 5, "x"], 2)],
+        nothing=[(["w", "5-0", 1, 1, "", 0, "i", "5", 0, "pay", "step", 1, 1, 5, "x"], 0)],
+        filled=[(["w", ENTRY, 1, 1, "", 0, "i", "5", 0, "pay", "step", 1, 1, 5, "x"], 2)],
         payloads="one value of at most 64 KiB, and the run's row",
     ),
     "hold": Calls(

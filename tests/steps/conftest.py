@@ -47,12 +47,20 @@ class Runs:
         """Return the deliveries of an entry."""
         return self.lua.holders()[entry][1]
 
-    def step(self, entry: str, name: str, value: str = "cv", id: str = "i", took: int = 0) -> int:
-        """Record a step that took so many ms."""
+    def step(
+        self,
+        entry: str,
+        name: str,
+        value: str = "cv",
+        id: str = "i",
+        took: int = 0,
+        kind: str = "step",
+        number: int = 0,
+    ) -> int:
+        """Record a step that took so many ms. The record *number* is replaced, or 0 for none."""
         count = self.count(entry)
-        return int(
-            self.lua("step", "w", entry, count, count, "", 0, id, "", 0, name, 1, 1, took, value)
-        )
+        which = [id, "", number, name, kind, int(kind != "dying")]
+        return int(self.lua("step", "w", entry, count, count, "", 0, *which, 1, took, value))
 
     def pass_ms(self) -> None:
         """Wait until the server's clock has another ms."""

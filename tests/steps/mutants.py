@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import ModuleType
 
-from headrace._core.steps import run
+from headrace._core.steps import run, undo
+from headrace._net.sync import undoing
 from tests.support.planted import Edit
 
 UNPROVEN = "if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer"
@@ -123,7 +124,7 @@ IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
     "a zombie goes on": (run, "if number <= LOST:", "if number < LOST:"),
     "the records are not read": (run, "if self.claim.token == 1\n", "if self.claim.token\n"),
     "the end of a step is another record": (run, "before.number if before else 0", "0"),
-    "a run goes on after it was suspended": (run, "if stopped is not None:", "if False:"),
+    "a run goes on after it was suspended": (run, "if left is not None:", "if False:"),
     "a step runs after a wait": (run, '(self.leaving if what == "step" else None)', "None"),
     "a wait leaves the steps beside it": (
         run,
@@ -136,4 +137,72 @@ IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
         "list(self.waits.values())[-1:]",
     ),
     "a step of another kind is answered": (run, "if record.kind not in kinds:", "if False:"),
+}
+
+UNDONE: dict[str, Sequence[Edit]] = {
+    "a zombie's undo is recorded": [("step", f"{UNPROVEN}(0) end\n", "")],
+    "a redriven run does not begin again": [("redrive", "stays = runs.anew(rows)", "stays = nil")],
+    "a run that is not undone begins again": [
+        ("redrive", "return died and runs.to_undo(rows) == '' and", "return died and")
+    ],
+    "nobody says what is not undone": [
+        ("*", "if left ~= '' then reason =", "if false then reason =")
+    ],
+    "the first step is named first": [
+        (
+            "*",
+            "for i = #rows, 1, -1 do\n    if rows[i][2] == 'undoable'",
+            "for i = 1, #rows do\n    if rows[i][2] == 'undoable'",
+        )
+    ],
+    "a step in doubt leaves the undone ones": [
+        (
+            "redrive",
+            "if kind ~= 'dying' and kind ~= 'undone' then others",
+            "if kind ~= 'dying' then others",
+        )
+    ],
+}
+
+UNDONE_IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
+    "undos come in the order of the steps": (
+        undo,
+        "key=lambda one: -one.number",
+        "key=lambda one: one.number",
+    ),
+    "an undo leaves no record": (undo, 'kind="undone", ended=True', 'kind="undoable", ended=True'),
+    "a step that failed runs in a replay": (undo, "        self.missed += 1\n", "        return\n"),
+    "a replay ends before all undos are known": (
+        undo,
+        "(self.dies(run) and not self.left(run)) or",
+        "self.dies(run) or",
+    ),
+    "an undoing that was cut off is not gone on with": (
+        undo,
+        "return not mode.ended",
+        "return False",
+    ),
+    "an undoing never ends": (undo, 'mode is not None and mode.kind == "undoing":', "False:"),
+    "steps run behind the beginning of an undoing": (
+        undo,
+        "(self.asked and not self.dies(run))",
+        "True",
+    ),
+    "a letter has the last reason only": (undo, "; the run died of: {self.reason(run)}", ""),
+    "that a run dies is not recorded": (undoing, "drive(undos.die(run, why))", "None"),
+    "a run dies of what its replay raised": (
+        undoing,
+        "    return undos.dead(run, error)",
+        "    return error",
+    ),
+    "a recorded step gives no undo": (
+        run,
+        "            if undo is not None:\n                self.undos.give(label, undo, value)\n",
+        "",
+    ),
+    "the value of an undone step is lost": (
+        undo,
+        "run.record(undo.name, value, took",
+        "run.record(undo.name, None, took",
+    ),
 }

@@ -11,6 +11,7 @@ the step's value:
     oth RUN              a step, sleep or wait was refused before a function ran
     dbt RUN STEP         a step with once=True was in doubt
     red RUN STEP         the operator lets it run again
+    und RUN STEP NONCE   the step is undone, as its run dies
     fin RUN NONCE...     the handler has all values, and returns
     bad RUN WHAT         something that can't be
 """
@@ -21,6 +22,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -37,6 +39,8 @@ from tests.support.storm import Orders, Writer
 QUEUE = "runs"
 STEPS = 5
 ONCE = {"s2"}
+UNDO = {"s0", "s3"}
+DIES = 0.2  # of the runs, by their own decision at their end
 IDS = 24  # each is used again when its job has ended
 
 
@@ -53,6 +57,12 @@ class Handler(Writer):
             return nonce
 
         return act
+
+    def takes_back(self, run: str, step: str) -> Callable[[str], None] | None:
+        return partial(self.write, "und", run, step) if step in UNDO else None
+
+    def changes_its_mind(self) -> bool:
+        return self.dice.random() < DIES
 
     def recorded(self, run: str, step: str, box: list[str]) -> None:
         if box:
@@ -71,7 +81,10 @@ class Handler(Writer):
         for number in range(STEPS):
             step, box = f"s{number}", list[str]()
             try:
-                values.append(job.step(step, self.function(run, step, box), once=step in ONCE))
+                undo = self.takes_back(run, step)
+                values.append(
+                    job.step(step, self.function(run, step, box), once=step in ONCE, undo=undo)
+                )
                 self.recorded(run, step, box)
                 if number == 1:
                     job.sleep("nap", 0.3 * self.dice.random())
@@ -83,6 +96,8 @@ class Handler(Writer):
             except InDoubt:
                 self.write("dbt", run, step)
                 raise DeadLetter(f"doubt {step}") from None
+        if job.step("mind", self.changes_its_mind, undo=lambda _: None):
+            raise DeadLetter("over")
         self.write("fin", run, *values)
 
     async def tasks(self, job: Job) -> None:
@@ -91,9 +106,14 @@ class Handler(Writer):
         for number in range(STEPS):
             step, box = f"s{number}", list[str]()
             try:
+                undo = self.takes_back(run, step)
                 values.append(
                     await job.step(
-                        step, asyncio.to_thread, self.function(run, step, box), once=step in ONCE
+                        step,
+                        asyncio.to_thread,
+                        self.function(run, step, box),
+                        once=step in ONCE,
+                        undo=undo,
                     )
                 )
                 self.recorded(run, step, box)
@@ -107,6 +127,8 @@ class Handler(Writer):
             except InDoubt:
                 self.write("dbt", run, step)
                 raise DeadLetter(f"doubt {step}") from None
+        if await job.step("mind", self.changes_its_mind, undo=lambda _: None):
+            raise DeadLetter("over")
         self.write("fin", run, *values)
 
 
@@ -170,6 +192,7 @@ class Storm(storm.Storm):
         """Redrive a job from a step in doubt, which runs again."""
         for state in self.queue.admin.dead():
             run, (word, _, step) = state.job.payload.decode(), (state.reason or "").partition(" ")
+            step = step.partition(";")[0]  # it may say what is not undone
             if word == "doubt":
                 with self.ledger.open("a") as file:
                     file.write(f"red {run} {step}\n")
@@ -201,7 +224,16 @@ class Storm(storm.Storm):
 
     def lacks(self) -> list[str]:
         seen = self.seen() + self.did
-        wanted = {"SIGKILL": 3, "SIGSTOP": 3, "fin": 30, "los": 1, "oth": 1, "woke": 5, "kept": 5}
+        wanted = {
+            "und": 5,
+            "SIGKILL": 3,
+            "SIGSTOP": 3,
+            "fin": 30,
+            "los": 1,
+            "oth": 1,
+            "woke": 5,
+            "kept": 5,
+        }
         return [
             f"{name}: {seen[name]} of {least}"
             for name, least in wanted.items()
@@ -233,6 +265,9 @@ class Ledger:
     redriven: Counter[tuple[str, str]] = field(factory=Counter)
     ended: dict[str, tuple[str, str]] = field(factory=dict)
     lost: set[str] = field(factory=set)
+    undone: dict[tuple[str, str], set[str]] = field(
+        factory=lambda: defaultdict[tuple[str, str], set[str]](set)
+    )
     recorded: dict[tuple[str, str], set[str]] = field(
         factory=lambda: defaultdict[tuple[str, str], set[str]](set)
     )
@@ -254,7 +289,11 @@ class Ledger:
                 self.redriven.update(
                     (run, f"s{number}") for number in range(int(rest[0][1:]), STEPS)
                 )
+            case "und":
+                self.undone[run, rest[0]].add(rest[1])
             case "fin":
+                gone = {nonce for step in UNDO for nonce in self.undone[run, step]}
+                self.wrong += [f"undone: {run} ended with {one}" for one in gone & {*rest}]
                 for number, nonce in enumerate(rest):
                     self.recorded[run, f"s{number}"].add(nonce)
                 if self.finals.setdefault(run, [*rest]) != [*rest]:
@@ -272,7 +311,12 @@ def judged(text: str, sent: Counter[str]) -> list[str]:
         ledger.read(*line.split(" "))
     wrong = ledger.wrong
     for (run, step), nonces in ledger.recorded.items():
-        if len(nonces) > 1 + ledger.redriven[run, step]:
+        undone = ledger.undone[run, step]
+        wrong += [
+            f"undone: {run} {step} has {one}, unrecorded"
+            for one in undone - nonces - {*ledger.ended}
+        ]
+        if len(nonces) > 1 + ledger.redriven[run, step] + len(undone):
             wrong.append(f"twice: {run} has {len(nonces)} records of {step}")
         wrong += [
             f"phantom: {run} {step} has {nonce}"

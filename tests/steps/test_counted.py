@@ -68,7 +68,7 @@ def test_a_run_without_an_end_is_found(runs: Runs) -> None:
 def test_records_of_another_job_are_not_found(runs: Runs) -> None:
     """A worker without records has completed a job whose id is taken again."""
     entry = runs.begin("i")
-    runs("step", "w", entry, 1, 1, "", 0, "i", "1000", 0, "old", 1, 1, 0)
+    runs("step", "w", entry, 1, 1, "", 0, "i", "1000", 0, "old", "step", 1, 1, 0)
     assert len(runs("find", "i", "")) == 3
     runs("enqueue", "full", "j", f"+{DAY}", 4, "data", "x", "id", "j")
     assert len(runs("find", "j", "")) == 3
@@ -139,7 +139,9 @@ def test_the_steps_of_a_job(connect: Connect) -> None:
     ops, claim = queue.ops, queue._run(queue.ops.lease("w", 1, ttl=60.0)).claims[0]
     for name, value in (("a", b"b\xff"), ("b", b'j["it"]'), ("c", None), ("d", b"j{")):
         queue._run(step_ops.record(ops, claim, 0, name, value, ended=True, took=0.5, ttl=0.0))
-    queue._run(step_ops.record(ops, claim, 0, "e", None, ended=False, took=0.0, ttl=0.0))
+    queue._run(
+        step_ops.record(ops, claim, 0, "e", None, kind="once", ended=False, took=0.0, ttl=0.0)
+    )
     queue._run(step_ops.progress(ops, claim, 0.25, "a quarter of it"))
     suspend(queue, claim, "nap", "sleep", f"+{DAY}")
     found = queue.find("i")

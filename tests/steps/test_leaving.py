@@ -139,6 +139,6 @@ def test_a_shard_that_has_left_is_wiped(runs: Runs, kind: str) -> None:
 def test_a_letter_has_no_records_of_an_earlier_job(runs: Runs) -> None:
     """A worker without records completed the earlier job."""
     entry = runs.begin("i")
-    assert runs("step", "w", entry, 1, 1, "", 0, "i", "1000", 0, "old", 1, 1, 0) == 1
+    assert runs("step", "w", entry, 1, 1, "", 0, "i", "1000", 0, "old", "step", 1, 1, 0) == 1
     assert runs("dead_letter", "w", 1000, entry, 1, "why") == [1]
     assert len(runs("find", "i", "")) == 3

@@ -338,3 +338,26 @@ def test_bytes_that_are_no_text() -> None:
     pay = row("pay", value_base64="Yv4=")
     found = of_handler(handler, pay, payload=None, payload_base64="/w==")
     assert found.end == "completed", found
+
+
+def test_a_replay_calls_no_undo(newest: Server) -> None:
+    """It passes a recorded `job.undo()`, and stops at a new one."""
+    undone: list[str] = []
+
+    def undoes(job: Job[Any]) -> None:
+        job.step("flight", str, "flight", undo=undone.append)
+        job.undo()
+        job.sleep("nap", DAY)
+
+    def sleeps(job: Job[Any]) -> None:
+        job.step("flight", str, "flight", undo=undone.append)
+        job.sleep("nap", DAY)
+
+    worker = Worker(url=NOWHERE)
+    worker.handler("q", codec=JSONCodec())(undoes)
+    with Queue("q", url=newest.url, codec=JSONCodec()) as queue:
+        old, new = (parked(queue, newest.url, one, 0) for one in (undoes, sleeps))
+    assert undone == ["flight"]
+    ends = [(found.end, found.at) for found in (replay(worker, old), replay(worker, new))]
+    assert ends == [("suspended", "nap"), ("new", "job.undo()")]
+    assert undone == ["flight"]

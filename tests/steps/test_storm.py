@@ -62,6 +62,8 @@ def test_planted_bug_of_a_storm(mutant: str, complaint: tuple[str, ...], tmp_pat
         ("beg r s2 a\ndbt r s2\nred r s2\nbeg r s2 b", ""),
         ("beg r s0 a\nend r s0 a\nfin r a\nbeg r s0 b\nend r s0 b\nfin r b", "other values"),
         ("bad r what", "bad"),
+        ("beg r s0 a\nend r s0 a\nund r s0 a\nbeg r s0 b\nend r s0 b\nfin r b", ""),
+        ("beg r s0 a\nend r s0 a\nund r s0 a\nfin r a", "undone"),
     ],
 )
 def test_the_judge(ledger: str, complaint: str) -> None:

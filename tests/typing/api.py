@@ -364,6 +364,33 @@ async def hold(job: Job) -> Verdict | None:
 
 
 @async_worker.handler("plain")
+def refund(charge: str) -> None: ...
+
+
+def pay(cents: int) -> str:
+    return f"{cents}"
+
+
+async def pay_async(cents: int) -> str:
+    return f"{cents}"
+
+
+async def refund_async(charge: str) -> None: ...
+
+
+def steps_are_undone(job: Job) -> None:
+    assert_type(job.step("charge", pay, 5), str)
+    assert_type(job.step("charge", pay, 5, undo=refund), str)
+    assert_type(job.step("charge", pay, 5, undo=refund, once=True), str)
+    job.undo()
+
+
+async def async_steps_are_undone(job: Job) -> None:
+    assert_type(await job.step("charge", pay_async, 5, undo=refund_async), str)
+    assert_type(await job.step("charge", pay_async, 5, undo=refund, once=True), str)
+    await job.undo()
+
+
 def plain(job: Job) -> None:
     """Run in a thread."""
 

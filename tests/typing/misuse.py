@@ -40,6 +40,18 @@ headrace.queues(redis.asyncio.Redis())  # type: ignore[arg-type]
 headrace.workers("redis://localhost")  # type: ignore[arg-type]
 
 
+def of_bytes(charge: bytes) -> None: ...
+
+
+def pay() -> str:
+    return ""
+
+
+def undos(job: Job) -> None:
+    job.step("charge", pay, undo=5)  # type: ignore[call-overload]
+    job.step("charge", pay, undo=of_bytes)  # type: ignore[arg-type]
+
+
 def arguments(queue: Queue, lease: Lease, leases: list[Lease]) -> None:
     queue.enqueue(b"x", "id")  # type: ignore[call-overload]
     queue.enqueue(b"x", id=5)  # type: ignore[call-overload]

@@ -17,7 +17,7 @@ from headrace._codecs.annotated import TypeMismatch
 from headrace._codecs.recorded import Recorded
 from headrace._core.effects import HeldJob, R
 from headrace._core.steps.replay import Replay
-from headrace._core.steps.run import stopped
+from headrace._core.steps.undo import stopped
 from headrace._engine.hooks import is_async
 from headrace._model.codec import of_job
 from headrace._model.job import Job, shortened, with_steps
@@ -31,7 +31,14 @@ from headrace._protocol.queue_ops import Ops, given
 from headrace.errors import ConfigurationError, Verdict, describe_error
 
 NO_SERVER: Any = None  # a replay sends nothing
-NAMED = ("step", "once", "sleep", "wait")  # kinds of records that a handler's source names
+NAMED = (
+    "step",
+    "once",
+    "undoable",
+    "undone",
+    "sleep",
+    "wait",
+)  # kinds of records that a handler's source names
 
 
 @frozen

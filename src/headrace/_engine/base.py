@@ -336,12 +336,24 @@ class BaseEngine(ABC):
             held,
             consumer.depart,
             note,
+            partial(self._judged, consumer, held),
             build=consumer.handler.build,
             rule=consumer.of(held).runs,
             missing=partial(self._misses, consumer, held),
             handled=True,
         )
         return cast("Run", consumer.jobs.runs.setdefault(held, made))
+
+    @staticmethod
+    def _judged(
+        consumer: Consumer, held: HeldJob, error: BaseException | None, result: Any, anew: bool
+    ) -> str | None:
+        """Return why a job is to die, if its handler ended so. Its undos have the handler's
+        deadline anew."""
+        why = consumer.dies(held, error, result, anew=anew)
+        if why is not None:
+            held.started = time.monotonic()
+        return why
 
     def _misses(self, consumer: Consumer, held: HeldJob, builds: str) -> None:
         """Note that no living worker has a build that a run waits for."""

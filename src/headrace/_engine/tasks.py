@@ -51,8 +51,10 @@ from headrace._net.aio.driver import AsyncDriver
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.steps import AsyncSteps, driver
 from headrace._net.aio.subscription import AsyncSubscription
+from headrace._net.aio.undoing import buried as async_buried
 from headrace._net.base.address import Address
 from headrace._net.sync.steps import Steps
+from headrace._net.sync.undoing import buried
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import OutcomeUnknown, RunLost, describe_error
@@ -455,7 +457,7 @@ class Engine(BaseEngine):
         except BaseException as raised:  # any error is judged
             error = raised
         if slots.consumer.jobs.runs and (run := slots.consumer.jobs.runs.get(unit[0])) is not None:
-            error = await self._left(run, error)
+            error = await self._left(slots, unit, run, error, result)
         slots.tasks.pop(id(unit), None)
         # An `isinstance` check may run code of the exception's class.
         interrupted = (
@@ -523,9 +525,12 @@ class Engine(BaseEngine):
         slots = self._slots[id(consumer)]
         if threading.get_ident() == self._thread or slots.threads is None or not slots.plain(job):
             return AsyncSteps(run, drive, self._loop)
-        return Steps(
-            run, lambda call: asyncio.run_coroutine_threadsafe(drive(call), self._loop).result()
-        )
+        return Steps(run, self._from_thread(run))
+
+    def _from_thread(self, run: Run) -> Callable[[Call[Any]], Any]:
+        return lambda call: asyncio.run_coroutine_threadsafe(
+            self._drive(run, call), self._loop
+        ).result()
 
     async def _drive(self, run: Run, call: Call[Any]) -> Any:
         """Run a call of a handler's steps. Raises `RunLost` once the connections are closed."""
@@ -533,10 +538,18 @@ class Engine(BaseEngine):
             raise RunLost(run.claim.job.id)
         return await driver(self.executors["work"], self.not_durable)(call)
 
-    async def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
+    async def _left(
+        self, slots: _Slots, unit: Unit, run: Run, error: BaseException | None, result: Any
+    ) -> BaseException | None:
         note_ran(run)
         try:
-            return cast("BaseException | None", await self._drive(run, run.leave(error)))
+            error = await self._drive(run, run.leave(error))
+            if not run.undos.concern(run, error):
+                return error
+            if slots.threads is None or not slots.in_thread(unit):
+                return await async_buried(run, partial(self._drive, run), error, result)
+            call = partial(buried, run, self._from_thread(run), error, result)
+            return cast("BaseException | None", await slots.threads.submit(call))
         except BaseException as raised:
             return raised
 

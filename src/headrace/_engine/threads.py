@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from headrace import _forks
 from headrace._core.effects import BlockThen, HeldJob, Phase, Role, Start
@@ -27,6 +27,7 @@ from headrace._net.sync.driver import Driver
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.steps import Steps, driver
 from headrace._net.sync.subscription import Subscription
+from headrace._net.sync.undoing import buried
 from headrace._protocol.op import Op
 from headrace.errors import OutcomeUnknown
 
@@ -233,7 +234,7 @@ class Engine(BaseEngine):
                 except BaseException as raised:  # any error is judged
                     error = raised
                 if consumer.jobs.runs and (run := consumer.jobs.runs.get(unit[0])) is not None:
-                    error = self._left(run, error)
+                    error = self._left(run, error, result)
                 consumer.finished(unit, time.monotonic(), error, result)
             begun.discard(id(unit))
             # after the removal: a role sets `saturated` before it checks the slots
@@ -248,11 +249,14 @@ class Engine(BaseEngine):
     def _steps(self, consumer: Consumer, job: Job) -> Steps:
         return Steps(self.run(consumer, job), driver(self.executors["work"], self.not_durable))
 
-    def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
+    def _left(self, run: Run, error: BaseException | None, result: Any) -> BaseException | None:
         note_ran(run)
         try:
             drive = driver(self.executors["work"], self.not_durable)
-            return cast("BaseException | None", drive(run.leave(error)))
+            error = drive(run.leave(error))
+            if not run.undos.concern(run, error):
+                return error
+            return self.contexts.fresh().run(buried, run, drive, error, result)
         except BaseException as raised:
             return raised
 

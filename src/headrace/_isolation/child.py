@@ -217,14 +217,16 @@ class Child:
             error = raised
         run = None if self._program.batch else run_of(jobs[0])
         if run is not None:
-            error = self._left(jobs[0], run, error)
+            error = self._left(jobs[0], run, error, result)
         return result, error
 
-    def _left(self, job: Any, run: Any, error: BaseException | None) -> BaseException | None:
+    def _left(
+        self, job: Any, run: Any, error: BaseException | None, result: Any
+    ) -> BaseException | None:
         """Suspend a run, or end it. Return the error of its handler, as a worker does."""
         run.claim.ran = time.monotonic() - run.claim.started
         try:
-            left = job._steps.drive(run.leave(error))  # noqa: SLF001 - we are its worker
+            left = job._steps.leave(error, result)  # noqa: SLF001 - we are its worker
             error = self._awaited(left) if inspect.isawaitable(left) else left
         except BaseException as raised:
             error = raised

@@ -145,6 +145,8 @@ class _Turn:
             self._depart(lost=head["lost"])
         elif kind == "note":
             self.steps.run.note(head["event"], head["step"], head["earlier"])
+        elif kind == "missing":
+            self.steps.run.missing(head["builds"])
         elif kind == "span":
             _span(head)
         elif kind == "ops":  # it lasts as long as the server is away, and the deadline holds
@@ -184,6 +186,8 @@ class _Turn:
                 return {}, [wrapped(codec, head["path"], parts[0])]
             case "unwrap":
                 return {}, [unwrapped(codec, head["path"], parts[0])]
+            case "judge":
+                return {"why": run.judged(remade(head["error"]), None, head["anew"])}, []
             case "ops":
                 run.parting = head["parting"]
                 ops = carried_out(head["ops"], parts)

@@ -19,6 +19,7 @@ from attrs import asdict, evolve, frozen
 
 from headrace._codecs.recorded import Recorded
 from headrace._core.steps.run import Run, ignored
+from headrace._core.verdicts import meant
 from headrace._isolation.link import Head, Message
 from headrace._isolation.values import packed, told, unpacked
 from headrace._model.codec import BytesCodec, as_bytes, binds, untyped
@@ -47,7 +48,16 @@ def described(run: Run, *, wraps: bool) -> bytes:
     """Describe a run for a child. With *wraps*, its codec has another inside."""
     claim: Any = evolve(run.claim, job=cast("Any", None))
     ops = evolve(run.ops, codec=BytesCodec())
-    bare = evolve(run, ops=ops, values=cast("Any", None), claim=claim, depart=ignored, note=ignored)
+    bare = evolve(
+        run,
+        ops=ops,
+        values=cast("Any", None),
+        claim=claim,
+        depart=ignored,
+        note=ignored,
+        judged=ignored,
+        missing=ignored,
+    )
     trace = getattr(run.claim, TRACE, None)
     around = (wraps, binds(run.ops.codec))
     return pickle.dumps((bare, None if trace is None else str(trace), around))
@@ -166,7 +176,19 @@ def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None)
     def note(event: str, step: str, earlier: str = "") -> None:
         link.tell({"is": "note", "event": event, "step": step, "earlier": earlier})
 
-    run = evolve(run, ops=ops, values=Recorded(ops.bound), depart=depart, note=note)
+    def judged(error: BaseException | None, result: Any, anew: bool) -> str | None:
+        wrong, _ = meant(job.id, error, result, batch=False)
+        if wrong is None:
+            return None
+        answer, _ = link.ask({"is": "judge", "error": told(wrong), "anew": anew})
+        return cast("str | None", answer["why"])
+
+    def missing(builds: str) -> None:
+        link.tell({"is": "missing", "builds": builds})
+
+    values = Recorded(ops.bound)
+    calls = {"depart": depart, "note": note, "judged": judged, "missing": missing}
+    run = evolve(run, ops=ops, values=values, **cast("Any", calls))
     executor = Executor(link, run)
     if loop is None:
         from headrace._net.sync.steps import Steps, driver, raised

@@ -220,6 +220,28 @@ class Job(_Open[T_co]):
         function: Callable[..., Awaitable[R]],
         /,
         *args: Any,
+        undo: Callable[[R], Any] | None,
+        once: bool = False,
+        **kwargs: Any,
+    ) -> Awaitable[R]: ...
+    @overload
+    def step(  # type: ignore[overload-overlap]  # `undo` is no argument of the function
+        self,
+        name: str,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        undo: Callable[[R], Any] | None,
+        once: bool = False,
+        **kwargs: Any,
+    ) -> R: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
         once: bool,
         **kwargs: Any,
     ) -> Awaitable[R]: ...
@@ -242,6 +264,7 @@ class Job(_Open[T_co]):
         /,
         *args: Any,
         once: Any = False,
+        undo: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Run `function(*args, **kwargs)` once in the job's life, and return its value. An async
@@ -254,12 +277,15 @@ class Job(_Open[T_co]):
         recorded before the run. A step that was begun and has no end then raises `InDoubt`, and
         never runs again. Steps may run side by side.
 
+        `undo(value)` takes the step back, if the run dies or calls `undo()`. It takes no steps, and
+        runs at least once, in the handler's slot, behind the undos of all later steps.
+
         Raises `RunLost` if the job is not this handler's any more, `ConfigurationError` for a name
         that was taken before, `CodecError` for a value that can't be recorded, and `ValueError` for
         a value of more than 64 KiB, or beyond 1 MiB or 1,000 records of the job. One script
         (step.lua, 20 µs). The first step of a later delivery reads all records (steps.lua).
         """
-        return self._taker().step(name, function, args, kwargs, once=once)
+        return self._taker().step(name, function, args, kwargs, once=once, undo=undo)
 
     def sleep(
         self, name: str, duration: float | timedelta | datetime, *, release_key: bool = False
@@ -294,6 +320,18 @@ class Job(_Open[T_co]):
         otherwise the errors of `step`. wait.lua and suspend.lua, 20 µs each.
         """
         return self._taker().wait_for(name, timeout, release_key=release_key)
+
+    def undo(self) -> Any:
+        """Undo the steps that were given `undo=`, the last first, and go on. An async handler must
+        `await` it.
+
+        Each undo is recorded, so that it does not run again. In later deliveries the undone steps
+        return their values, and the call returns at once. A step that had failed before does not
+        run again. It raises `StepFailed`. Raises the error of an undo, which ends the attempt.
+        Raises `ConfigurationError` for a second call, or one in an undo, and `RunLost`. step.lua,
+        20 µs for each undo, and twice more.
+        """
+        return self._taker().undo()
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Record the progress of the job as *fraction*, from 0 to 1, and up to 200 characters of

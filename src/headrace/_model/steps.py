@@ -14,7 +14,13 @@ from headrace._model.job import shortened
 NAME_CHARACTERS = 200  # of a step's name, and of the text of a progress
 STEP_BYTES = 64 << 10  # of a value that is recorded
 RUN_RECORDS, RUN_BYTES = 1000, 1 << 20  # of all records of a run
-ONE_STATE = {"signal": "kept", "omitted": "not kept"}  # of kinds of records
+ONE_STATE = {  # of kinds of records
+    "signal": "kept",
+    "omitted": "not kept",
+    "undoable": "undoable",
+    "undone": "undone",
+    "dying": "dying",
+}
 
 
 @frozen
@@ -23,13 +29,15 @@ class Step:
     records.
 
     `state` is `done` (a step has ended), `begun` (a step with `once=True` has not ended, and is not
-    run again), `sleeping`, `slept`, `waiting`, `signalled` (its signal came), `timed out`, or
-    `kept` (a signal that no wait has taken yet). `began` and `ended` are the server's times, in
-    seconds. `ended` is `None` before the end. `due` is when a sleep or wait ends at the latest, or
-    `None` for never. `attempt` is the job's attempt that recorded it. `result` is the recorded
-    value, if it can be read without the code that wrote it. `sent` is when the signal came, in the
-    server's seconds, and `by` names its sender. `omitted` is the number of bytes of a value for
-    which a history has no room. A step that is `not kept` stands for some of them.
+    run again), `undoable` (a step with `undo=` has ended), `undone`, `sleeping`, `slept`,
+    `waiting`, `signalled` (its signal came), `timed out`, or `kept` (a signal that no wait has
+    taken yet). A step without a name stands for the undoing of the run. It is `undoing`, `undone`
+    by `job.undo()`, or `dying`, and then its result is why. `began` and `ended` are the server's
+    times, in seconds. `ended` is `None` before the end. `due` is when a sleep or wait ends at the
+    latest, or `None` for never. `attempt` is the job's attempt that recorded it. `result` is the
+    recorded value, if it can be read without the code that wrote it. `sent` is when the signal
+    came, in the server's seconds, and `by` names its sender. `omitted` is the number of bytes of a
+    value for which a history has no room. A step that is `not kept` stands for some of them.
     """
 
     name: str
@@ -88,6 +96,8 @@ class Record:
         if self.kind == "wait":
             unsignalled = "timed out" if self.over(now) else "waiting"
             return "signalled" if self.ended else unsignalled
+        if self.kind == "undoing":
+            return "undone" if self.ended else "undoing"
         return "done" if self.ended else "begun"
 
     def step(self, now: float, result: Any) -> Step:

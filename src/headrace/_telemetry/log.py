@@ -47,6 +47,8 @@ EVENTS = {
     "result_dropped": logging.ERROR,
     # A `step` of a job is recorded
     "step_done": logging.DEBUG,
+    # The undo of a `step` has run
+    "step_undone": logging.INFO,
     # A job sleeps, or waits for a signal, in the `step` of this name
     "run_suspended": logging.DEBUG,
     # A delivery continues it

@@ -17,6 +17,7 @@ STEP = "headrace.step"
 REPLAYED = "headrace.step.replayed"
 STEP_WORDS = {
     "step_done": "job %s of queue %r: step %r is recorded",
+    "step_undone": "job %s of queue %r: step %r is undone",
     "run_suspended": "job %s of queue %r is suspended in %r",
     "run_resumed": "job %s of queue %r goes on: %r is over",
     "signal_kept": "job %s of queue %r does not wait for the signal %r yet: it is kept",

@@ -15,6 +15,9 @@ COLOURS = {"suspended": "good", "failed": "bad", "died": "bad", "completed": "go
 LEAST = 0.5  # per cent: the width of a mark at least
 STEP_COLOURS = {
     "done": "good",
+    "undoable": "good",
+    "undone": "quiet",
+    "dying": "bad",
     "slept": "quiet",
     "signalled": "good",
     "timed out": "bad",
@@ -27,7 +30,15 @@ STEP_COLOURS = {
 }
 PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "accent"}
 WAITS = ("sleeping", "slept", "waiting", "signalled", "timed out")  # steps that are no work
-CALM = ("", "done", "slept", "signalled", "completed", "suspended")  # states that need no badge
+CALM = (
+    "",
+    "done",
+    "undoable",
+    "slept",
+    "signalled",
+    "completed",
+    "suspended",
+)  # states that need no badge
 SHOWN_AT_MOST = 20  # steps; of more, the ones that went well are folded
 SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 TICKS = 6  # of an axis at most

@@ -5,9 +5,9 @@
 --        these: nothing was changed
 -- COST   about 12 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay. wanted: ids to redrive; none for all. A letter whose
--- id is taken again stays. Attempts start again at zero. A run keeps its records: with a from_step, for a single id, only
--- the records that began before that step, and signals that no wait has taken; '' for all. payload: '=' and the new
--- payload, for a single id only; '' for its own.
+-- id is taken again stays. Attempts start again at zero. A run keeps its records, but begins again if it was undone as it
+-- died. With a from_step, for a single id, it keeps only the records that began before that step, and signals that no
+-- wait has taken; '' for all. payload: '=' and the new payload, for a single id only; '' for its own.
 -- @feature leases
 -- @feature dead
 -- @feature cancellations
@@ -34,13 +34,22 @@ require_sorted_sets(flows, cancels)
 local tag, group = string.match(jobs, '^([^{]*{[^}]*}:)([^:/]*)')
 local flow_keys = tag and tag .. group .. ':flow:'
 local function run_of(id) return flow_keys and flow_keys .. string.match(id, '^[^/]*') end
+-- These numbers without the records of undone steps, unless the run is to go on behind `job.undo()`.
+local function without_undone(rows, numbers)
+  local others = {}
+  for _, number in ipairs(numbers) do
+    local kind = rows[number][2]
+    if kind == 'undoing' then return numbers end
+    if kind ~= 'dying' and kind ~= 'undone' then others[#others + 1] = number end
+  end
+  return others
+end
 -- The numbers of the run's records that stay when it is to do its work again from a step on; nil without such a step, and
 -- the names of its steps.
-local function kept_before(id, run)
+local function kept_before(rows)
   local names, numbers, from = {}, {}, nil
-  local rows = run and runs.records(steps, id, run) or {}
   for i, record in ipairs(rows) do
-    if record[2] ~= 'signal' then
+    if record[2] ~= 'signal' and record[1] ~= '' then
       names[#names + 1] = record[1]
       if record[1] == from_step then from = {i, record} end
     end
@@ -49,7 +58,7 @@ local function kept_before(id, run)
   for i, record in ipairs(rows) do
     if record[2] == 'signal' or runs.began_before({i, record}, from) then numbers[#numbers + 1] = i end
   end
-  return numbers
+  return without_undone(rows, numbers)
 end
 local chosen = {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
@@ -71,8 +80,11 @@ for i = 1, #page do
     local run = runs.read(steps, kept)
     local spent, stays, names = own.attempt, nil, nil
     if payload ~= '' then own.data = string.sub(payload, 2) end
-    if from_step ~= '' then
-      stays, names = kept_before(kept, run)
+    local rows = run and runs.records(steps, kept, run) or {}
+    if from_step == '' then
+      stays = runs.anew(rows)
+    else
+      stays, names = kept_before(rows)
       if not stays then return answer({-1, '', unpack(names)}) end
     end
     redis.call('XDEL', dead, letter)

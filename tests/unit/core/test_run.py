@@ -81,7 +81,7 @@ def test_a_first_delivery_reads_nothing() -> None:
     assert stage(stage.run.end("pay", int, 3, 0.5), 1) == 3
     ((name, args),) = stage.sent
     assert name == "step"
-    assert [*args] == ["w", "5-0", 1, 1, "", 0, "i", "0", 0, "pay", 1, 1, 500, b"j3"]
+    assert [*args] == ["w", "5-0", 1, 1, "", 0, "i", "0", 0, "pay", "step", 1, 1, 500, b"j3"]
     assert stage.notes == [("step_done", "pay")]
 
 
@@ -97,7 +97,7 @@ def test_a_step_that_runs_once_records_its_beginning() -> None:
     assert stage(stage.run.begin("ship", int, once=True), 4) == (False, None)
     assert stage(stage.run.end("ship", int, None, 0.0), 4) is None
     first, second = (args for _, args in stage.sent)
-    assert (first[-5:-2], second[-5:-2]) == ([0, "ship", 0], [4, "ship", 1])
+    assert (first[-6:-2], second[-6:-2]) == ([0, "ship", "once", 0], [4, "ship", "once", 1])
 
 
 def test_a_step_that_began_is_in_doubt() -> None:

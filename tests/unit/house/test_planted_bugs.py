@@ -25,7 +25,7 @@ def edits() -> Iterator[tuple[str, str, str, str]]:
         for script_name, old, new in mutant.edits:
             yield bug, script_name, old, new
     some = (model.MUTANTS, model.SCHEDULES, model.HAND_OVER, model.ORDERED, model.RESHARDING)
-    some += (flows.MUTANTS, steps.MUTANTS, fair.PICKS)
+    some += (flows.MUTANTS, steps.MUTANTS, steps.UNDONE, fair.PICKS)
     for bug, (changes, _) in (*fair.MUTANTS.items(), *fair.SLOTS.items()):
         for script_name, old, new in changes:
             yield bug, script_name, old, new
@@ -83,6 +83,7 @@ def test_it_fits_a_module(bug: str) -> None:
 
 
 CORE = model.HAND_OVER_IN_MODULES | model.RESHARDING_IN_MODULES | steps.IN_MODULES
+CORE |= steps.UNDONE_IN_MODULES
 
 
 @each("bug", CORE)

@@ -12,12 +12,24 @@ from attrs import define, field
 
 from headrace._core.effects import Call, Effect, R, Send
 from headrace._core.steps.run import Run
+from headrace._core.steps.undo import Undos
 from headrace._protocol.op import Op
 from headrace.errors import CodecError, ConfigurationError, RunSuspended
+
+UNDO = "job.undo()"  # in place of a name
 
 
 class Unrecorded(RunSuspended):
     """A step, sleep or wait has no record, and ends the handler of a replay."""
+
+
+class _Undos(Undos):
+    """The undos of a replay, of which none is called."""
+
+    def begin(self, run: Run) -> Call[bool]:
+        if (yield from super().begin(run)):
+            raise cast("Replay", run).stop_at(UNDO)
+        return False
 
 
 @define(eq=False)
@@ -25,6 +37,7 @@ class Replay(Run):
     """A run whose records are given, and whose writes are refused."""
 
     handled: bool = True
+    undos: Undos = field(factory=_Undos)
     unrecorded: list[str] = field(factory=list[str])
     """The names that have no record, in the order in which the handler came to them."""
     raised: list[Exception] = field(factory=list[Exception])
@@ -40,14 +53,20 @@ class Replay(Run):
     @property
     def unused(self) -> list[str]:
         """The recorded names that the handler has not asked for."""
-        return [name for name in self.records or () if name not in self.asked]
+        return [name for name in self.records or () if name and name not in self.asked]
 
-    def begin(self, name: object, function: Any, *, once: bool) -> Call[tuple[bool, Any]]:
-        known, value = yield from super().begin(name, function, once=once)
+    def begin(
+        self, name: object, function: Any, *, once: bool, undo: Any = None
+    ) -> Call[tuple[bool, Any]]:
+        known, value = yield from super().begin(name, function, once=once, undo=undo)
         if not known:
             self.running.discard(self._name)
-            raise self._stop_at(self._name)
+            raise self.stop_at(self._name)
         return known, value
+
+    def record(self, name: str, *_: Any, **_given: Any) -> Call[None]:
+        yield from ()
+        raise self.stop_at(name or UNDO)
 
     def note_progress(self) -> Call[None]:
         yield from ()
@@ -60,7 +79,7 @@ class Replay(Run):
         try:
             return (yield from self._without_writes(call))
         except Unrecorded as end:
-            yield from self._until_alone()
+            yield from self.until_alone()
             self.leaving = self.leaving or end
             raise
         except Exception as error:
@@ -73,7 +92,7 @@ class Replay(Run):
             name = self._name
             while True:
                 if isinstance(effect, Send):
-                    effect = call.throw(self._stop_at(name))
+                    effect = call.throw(self.stop_at(name))
                     continue
                 try:
                     answer = yield effect
@@ -91,6 +110,7 @@ class Replay(Run):
     def _suspend(self) -> Call[None]:
         yield from ()
 
-    def _stop_at(self, name: str) -> Unrecorded:
+    def stop_at(self, name: str) -> Unrecorded:
+        self.undos.over(self)
         self.unrecorded.append(name)
         return Unrecorded(self.claim.job.id, name)

@@ -16,11 +16,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol
 
 from attrs import define, field, frozen
 
 from headrace._core.effects import Call, R, Send, Sleep, send
+from headrace._core.steps.undo import UNDER_WAY, Undos, refused_inside, stopped
 from headrace._model.builds import continues, wanted
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
@@ -44,6 +45,8 @@ PROGRESS_WITHIN_S = 5.0
 
 # takes the name of a log event and the step's, and the trace of an earlier delivery
 Note = Callable[..., object]
+# takes the error and the result of a handler, and whether attempts count anew; None if it lives
+Judged = Callable[[BaseException | None, Any, bool], str | None]
 
 
 class Values(Protocol):
@@ -81,6 +84,8 @@ class Run:
     depart: Callable[[Claim], object] = ignored
     """Called when the job leaves its worker, because its run is suspended, or its lease is lost."""
     note: Note = ignored
+    judged: Judged = ignored
+    """Says why the job is to die, if its handler ended so, and its attempts count anew."""
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
     build: str = ""  # of the worker
@@ -99,6 +104,8 @@ class Run:
     # steps whose functions run, and sleeps and waits not yet recorded
     running: set[str] = field(factory=set[str])
     waits: dict[str, Wait] = field(factory=dict[str, Wait])  # the open sleeps and waits, by name
+    undos: Undos = field(factory=Undos)
+    recorded: bool = False  # a step: attempts start anew from it
     progress: tuple[float, str] | None = None  # that was not sent yet
     waits_for: str = ""  # the builds that may continue it, if this one may not
     leaving: RunSuspended | None = None  # raised in the handler, which is to end by it
@@ -117,9 +124,16 @@ class Run:
     def lost(self) -> bool:
         return self.ended is not None or bool(self.claim.job.lost) or (self.handled and self.over)
 
+    def dies_of(self, error: BaseException | None, result: Any = None) -> str | None:
+        """Return why its job is to die, if its handler ended so. Return `None` if it would go
+        on."""
+        return self.judged(error, result, self.recorded)
+
     # -- called by the drivers ---------------------------------------------------------------------
 
-    def begin(self, name: object, function: Any, *, once: bool) -> Call[tuple[bool, Any]]:
+    def begin(
+        self, name: object, function: Any, *, once: bool, undo: Any = None
+    ) -> Call[tuple[bool, Any]]:
         """Look for the record of a step. Returns true and its value, or false if the step must run
         now.
 
@@ -133,19 +147,29 @@ class Run:
             raise TypeError(
                 f"step {label!r}: give a function and its arguments, not {type(function).__name__}"
             )
+        if undo is not None and not callable(undo):
+            raise TypeError(
+                f"step {label!r}: undo={undo!r:.100} can't be called: give a function that takes the step's value"
+            )
         self.values.check(f"step {label!r}", function)
         self.running.add(label)
         try:
-            record = (yield from self._known()).get(label)
+            records = yield from self.known()
+            record = records.get(label)
             if record is None:
+                if "" in records:
+                    yield from self.undos.missing(self, label)
                 if once:
-                    yield from self._record(label, None, 0.0, ended=False)
+                    yield from self.record(label, None, 0.0, kind="once", ended=False)
                 runs = True
                 return False, None
-            self._must_be(record, "step", "once")
+            self._must_be(record, "step", "once", "undoable", "undone")
             if not record.ended:
                 raise InDoubt(label)
-            return True, self.values.decoded(f"step {label!r}", record.value, function)
+            value = self.values.decoded(f"step {label!r}", record.value, function)
+            if undo is not None:
+                self.undos.give(label, undo, value)
+            return True, value
         finally:
             if not runs:
                 self.running.discard(label)
@@ -154,7 +178,7 @@ class Run:
         self.asked.discard(name)
         self.running.discard(name)
 
-    def end(self, name: str, function: Any, value: Any, took: float) -> Call[Any]:
+    def end(self, name: str, function: Any, value: Any, took: float, undo: Any = None) -> Call[Any]:
         """Record the value of a step that took some seconds, and return it as later deliveries get
         it.
 
@@ -162,7 +186,12 @@ class Run:
         """
         data = self.values.encoded(f"step {name!r}", value, function)
         read = self.values.decoded(f"step {name!r}", data, function)
-        yield from self._record(name, data, took, ended=True)
+        kind = "once" if name in (self.records or ()) else "step"
+        if undo is not None:
+            kind = "undoable"
+            # before its record: another branch may call `job.undo()` meanwhile
+            self.undos.give(name, undo, read)
+        yield from self.record(name, data, took, kind=kind, ended=True)
         self.running.discard(name)
         self.note("step_done", name)
         return read
@@ -228,7 +257,7 @@ class Run:
         it went another way.
         """
         for name in self.records or () if completed else ():
-            if name not in self.asked:
+            if name and name not in self.asked:
                 self.note("steps_unused", name)
 
     # -- parts -------------------------------------------------------------------------------------
@@ -236,10 +265,12 @@ class Run:
     def _ask(self, what: str, name: object) -> str:
         """Check the name of a step, and that the run goes on. Sleeps and waits may join those that
         end the handler."""
-        stopped = self.ended or (self.leaving if what == "step" else None)
-        if stopped is not None:
-            raise RunLost(self.claim.job.id) from stopped
+        left = self.ended or (self.leaving if what == "step" else None)
+        if left is not None:
+            raise RunLost(self.claim.job.id) from left
         label = step_name(name)
+        if UNDER_WAY.get(None) is self:
+            raise refused_inside(f"{what} {label!r}")
         if label in self.asked:
             raise ConfigurationError(
                 f"{what} {label!r} was taken before in this run: a step is known by its name, so number those of a "
@@ -248,7 +279,7 @@ class Run:
         self.asked.add(label)
         return label
 
-    def _known(self) -> Call[dict[str, Record]]:
+    def known(self) -> Call[dict[str, Record]]:
         """Return the records by name. They are read from the server, unless this is the first
         delivery."""
         if self.records is None:
@@ -281,8 +312,11 @@ class Run:
                 "name, so that runs from before the change go on"
             )
 
-    def _record(self, name: str, value: bytes | None, took: float, *, ended: bool) -> Call[None]:
-        records = yield from self._known()
+    def record(
+        self, name: str, value: bytes | None, took: float, *, kind: str, ended: bool
+    ) -> Call[None]:
+        """Write the record of a step, or of an undoing, whose name is ''."""
+        records = yield from self.known()
         before = records.get(name)
         op = step_ops.record(
             self.ops,
@@ -290,6 +324,7 @@ class Run:
             before.number if before else 0,
             name,
             value,
+            kind=kind,
             ended=ended,
             took=took,
             ttl=self.ttl,
@@ -297,7 +332,7 @@ class Run:
         number = yield from self._noting(op)
         if number <= LOST:
             raise self._refused(name, number)
-        kind = "step" if ended and before is None else "once"
+        self.recorded = True
         records[name] = Record(number, name, kind, 0, int(ended), 0, value, 0)
 
     def _noting(self, op: Op[R]) -> Call[R]:
@@ -312,8 +347,10 @@ class Run:
         """Return the record of a sleep or wait, which is made now if there is none."""
         self.running.add(name)
         try:
-            records = yield from self._known()
+            records = yield from self.known()
             if name not in records:
+                if "" in records:
+                    yield from self.undos.missing(self, name)
                 op = step_ops.wait(self.ops, self.claim, name, kind, due)
                 answer = yield from self._noting(op)
                 if answer.state == "refused":
@@ -333,9 +370,11 @@ class Run:
 
     def _stop(self, record: Record, *, release_key: bool) -> Call[NoReturn]:
         """Raise `RunSuspended` when no step runs beside this sleep or wait."""
+        if "" in (self.records or ()) and self.undos.dies(self):
+            yield from self.undos.missing(self, record.name)
         self.waits[record.name] = Wait(record.number, release_key)
         try:
-            yield from self._until_alone()
+            yield from self.until_alone()
             if self.ended is None and not self.lost and not self.handled:
                 self.ended = RunSuspended(self.claim.job.id, record.name)
                 yield from self._suspend()
@@ -350,7 +389,7 @@ class Run:
         self.leaving = self.leaving or end
         raise end
 
-    def _until_alone(self) -> Call[None]:
+    def until_alone(self) -> Call[None]:
         for _ in range(TURNS):
             yield Sleep(0.0)
         waited = 0.0
@@ -423,14 +462,6 @@ def note_last(runs: Sequence[Run]) -> Call[None]:
     if ops:
         with suppress(Exception):  # it is only for the eye
             yield Send(ops, PROGRESS_WITHIN_S)
-
-
-def stopped(error: BaseException | None) -> bool:
-    """Tell whether sleeps and waits have ended a handler. Other errors are failures, also beside
-    them."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(stopped, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return error is None or isinstance(error, (RunSuspended, RunLost))
 
 
 def refuse_steps(job: Job) -> NoReturn:

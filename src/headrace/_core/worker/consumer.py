@@ -294,6 +294,23 @@ class Consumer:
             return Settlement("release", held)
         return verdict
 
+    def dies(
+        self, held: HeldJob, error: BaseException | None, result: Any, *, anew: bool
+    ) -> str | None:
+        """Return why a job would be a dead letter, if its handler ended so. Return `None` if it
+        would not. *anew* as in `judge`: its attempts start again.
+        """
+        try:
+            error, _ = meant(held.job.id, error, result, batch=False)
+        except BaseException as wrong:
+            error = wrong
+        if error is None:
+            return None
+        verdict = self.judge(held, error, anew=anew)
+        last = verdict.attempts == 1 if anew else verdict.may_bury
+        dead = verdict.kind == "dead" or (verdict.kind == "retry" and verdict.spend == 1 and last)
+        return verdict.reason if dead else None
+
     def answered(self, sent: Sequence[Settlement], verdicts: Verdicts) -> list[tuple[str, Died]]:
         """Note which of these jobs are dead letters now. Return all other new dead letters, each
         with its queue."""

@@ -17,8 +17,8 @@ from redis.asyncio import ConnectionPool
 
 __all__ = [
     "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
-    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "made", "next_of", "settled",
-    "sleep", "takes_steps",
+    "background", "bounded", "callable_here", "condition", "event", "happens", "here", "holds",
+    "lock", "made", "next_of", "settled", "sleep", "takes_steps",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -97,6 +97,10 @@ def made(calls: list[tuple[str, Any]], what: str, call: Driven[T]) -> Driven[T]:
     """Note a coroutine that the user may forget to await, and return it."""
     calls.append((what, call))
     return call
+
+
+def callable_here(_what: str, _function: object) -> None:
+    """Take any function, as those of this colour may be async."""
 
 
 async def settled(value: Any) -> Any:

@@ -12,13 +12,21 @@ from typing import Any
 from headrace._core.effects import Call, Effect, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._model.steps import NAME_CHARACTERS, fraction_of
-from headrace._net.aio.colour import Driven, background, made, settled, sleep, takes_steps
+from headrace._net.aio.colour import (
+    Driven,
+    background,
+    callable_here,
+    made,
+    settled,
+    sleep,
+    takes_steps,
+)
 from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.aio.undoing import Drive, buried, undone
 from headrace._telemetry.steps import StepSpan
 from headrace.errors import ConfigurationError, NotDurable
 
 PROGRESS_EVERY_S = 1.0  # seconds between two notes of progress on the wire
-Drive = Callable[[Call[Any]], Driven[Any]]  # runs a generator to its end
 
 
 def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> Drive:
@@ -74,11 +82,12 @@ class AsyncSteps:
         options: Mapping[str, Any],
         *,
         once: bool,
+        undo: Callable[..., Any] | None = None,
     ) -> Driven[Any]:
         return made(
             self.run.made,
             f"step {name!r:.100}",
-            self._step(name, function, args, options, once=once),
+            self._step(name, function, args, options, once=once, undo=undo),
         )
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> Driven[Any]:
@@ -95,6 +104,9 @@ class AsyncSteps:
             self._wait_for(name, timeout, release_key=release_key),
         )
 
+    def undo(self) -> Driven[Any]:
+        return made(self.run.made, "job.undo()", self._undo())
+
     async def _step(
         self,
         name: str,
@@ -103,20 +115,27 @@ class AsyncSteps:
         options: Mapping[str, Any],
         *,
         once: bool,
+        undo: Callable[..., Any] | None,
     ) -> Any:
+        if undo is not None:
+            callable_here(f"step {name!r:.100}: undo=", undo)
         with self._taking("step", name) as span:
-            known, value = await self.drive(self.run.begin(name, function, once=once))
+            known, value = await self.drive(self.run.begin(name, function, once=once, undo=undo))
             if known:
                 return span.replayed(value)
             since = time.monotonic()
             try:
                 value = await settled(function(*args, **options))
                 return await self.drive(
-                    self.run.end(name, function, value, time.monotonic() - since)
+                    self.run.end(name, function, value, time.monotonic() - since, undo)
                 )
             except BaseException:
                 self.run.failed(name)
                 raise
+
+    async def _undo(self) -> Any:
+        with self._taking("undo", ""):
+            await undone(self.run, self.drive)
 
     async def _sleep(self, name: str, duration: Any, *, release_key: bool) -> Any:
         with self._taking("sleep", name):
@@ -125,6 +144,13 @@ class AsyncSteps:
     async def _wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
         with self._taking("wait", name):
             return await self.drive(self.run.wait_for(name, timeout, release_key=release_key))
+
+    async def leave(self, error: BaseException | None, result: Any) -> BaseException | None:
+        """Finish the run after its handler has ended. Return the error that settles its job."""
+        error = await self.drive(self.run.leave(error))
+        if self.run.undos.concern(self.run, error):
+            error = await buried(self.run, self.drive, error, result)
+        return error
 
     def _taking(self, kind: str, name: str) -> StepSpan:
         """Make the span of a step. Raises `ConfigurationError` in the task of another job's

@@ -20,8 +20,8 @@ from headrace._forks import condition, event, lock
 
 __all__ = [
     "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
-    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "made", "next_of", "settled",
-    "sleep", "takes_steps",
+    "background", "bounded", "callable_here", "condition", "event", "happens", "here", "holds",
+    "lock", "made", "next_of", "settled", "sleep", "takes_steps",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -68,6 +68,14 @@ def takes_steps(_run: Any) -> bool:
 def made(_calls: object, _what: str, value: T) -> T:
     """Return a value, as a call of this colour has been made."""
     return value
+
+
+def callable_here(what: str, function: object) -> None:
+    """Raise `TypeError` for an async function."""
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(
+            f"{what}{function!r:.100} is async: give a plain one, or register the handler with an AsyncWorker"
+        )
 
 
 def settled(value: Any) -> Any:

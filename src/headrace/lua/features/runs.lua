@@ -5,7 +5,7 @@
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
 -- not ended, signals that no wait has taken), the build of the worker that began it, and of one that was held
 -- back for another build, for which, and until when, in ms. '<id>\t<number>' is a record: name, kind
--- (step, once, sleep, wait, signal), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
+-- (step, once, undoable, undone, sleep, wait, signal; with the name '' undoing, dying), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
 -- when it is due (0: never), the traceparent of the delivery that a sleep or wait ended, '' if none, its place among
 -- the records that began in the same ms, if that is not its number (a wait has the number of a signal that came before
 -- it), the sender of its signal, and when, and in a history the bytes of a value that was left out.
@@ -95,6 +95,23 @@ function runs.listed(steps, id, run)
   local rows = runs.records(steps, id, run)
   if run.build then rows[#rows + 1] = {run.build} end
   return rows
+end
+-- The names of the steps that are still to be undone, the last first; '' without any.
+function runs.to_undo(rows)
+  local names = {}
+  for i = #rows, 1, -1 do
+    if rows[i][2] == 'undoable' then names[#names + 1] = rows[i][1] end
+  end
+  return table.concat(names, ', ')
+end
+-- The numbers of the records that stay of a run that has died, and was undone: it begins again. nil for another run.
+function runs.anew(rows)
+  local numbers, died = {}, false
+  for i, record in ipairs(rows) do
+    died = died or record[2] == 'dying'
+    if record[2] ~= 'dying' and record[2] ~= 'undone' then numbers[#numbers + 1] = i end
+  end
+  return died and runs.to_undo(rows) == '' and numbers or nil
 end
 -- The progress and the deliveries of a run, '' without any.
 function runs.more(steps, id)
@@ -206,18 +223,18 @@ function runs.take(steps, id, run, number, signal, now, attempt)
 end
 -- Write the record *number* of a run, 0 for a new one, and the run. *open*: true if the record is open from now on, false
 -- if it is not, nil if it never was. Answers its number, or why it is refused: -1 the run has as many records as it may,
--- -2 it has as many bytes.
+-- -2 it has as many bytes. The record of an undoing, of the name '', is never refused.
 function runs.put(steps, id, run, number, record, open)
   local size = runs.size(record)
   if number > run.number then number = 0 end
   if number == 0 then
-    if run.number >= runs.RECORDS then return -1 end
+    if run.number >= runs.RECORDS and record[1] ~= '' then return -1 end
   else
     local before = runs.record(steps, id, number)
     size = size - runs.size(before)
     record[3] = before[3]
   end
-  if size > 0 and run.bytes + size > runs.BYTES then return -2 end
+  if size > 0 and run.bytes + size > runs.BYTES and record[1] ~= '' then return -2 end
   if number == 0 then
     run.number = run.number + 1
     number = run.number

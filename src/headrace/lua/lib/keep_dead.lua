@@ -2,7 +2,7 @@
 -- reason of an earlier retry. `attempt` counts all deliveries, *releases* the deliveries that spent no attempt: the
 -- token of a redriven job must be larger than every earlier token. Answers id, attempts, reason and kind, for the log.
 -- When the limit became smaller, each new letter replaces at most ten old ones. A run keeps its records as long as its
--- letter. The reason is kept for the flow of a job that died outside of it. q: dead, stats, steps, flows.
+-- letter, whose reason names the steps that are still to be undone. The reason is kept for the flow of a job that died outside of it. q: dead, stats, steps, flows.
 -- @feature dead
 -- @include fields
 -- @include flows
@@ -11,6 +11,8 @@
 local function keep_dead(q, limit, reason, worker, releases, own, headers)
   local dead, steps = q.dead, q.steps
   local run = runs.of_job(steps, own)
+  local left = run and runs.to_undo(runs.records(steps, own.id, run)) or ''
+  if left ~= '' then reason = reason .. '; not undone: ' .. shortened(left, REASON_BYTES) end
   if limit > 0 then
     local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
     own.reason = nil

@@ -16,6 +16,7 @@ from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import raw, text
 
+MODES = ("undoing", "dying")  # kinds of the record without a name
 LOST, RECORDS_SPENT, BYTES_SPENT = 0, -1, -2  # why nothing was recorded
 SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}
 
@@ -76,6 +77,7 @@ def record(
     name: str,
     value: bytes | None,
     *,
+    kind: str = "step",
     ended: bool,
     took: float,
     ttl: float,
@@ -93,7 +95,7 @@ def record(
         duration,
         term("ttl", ttl, zero=True),
     ]
-    args += [*_run(claim), number, name, int(ended), claim.job.attempt, ms]
+    args += [*_run(claim), number, name, kind, int(ended), claim.job.attempt, ms]
     return ops.op("step", [*args, *([] if value is None else [value])], int)
 
 
@@ -173,5 +175,7 @@ def progress(ops: Ops, claim: Claim, fraction: float, words: str) -> Op[bool]:
 
 def own(rows: Sequence[Record]) -> dict[str, Record]:
     """Map the names of steps, sleeps and waits to their records, without signals that no wait has
-    taken."""
-    return {one.name: one for one in rows if one.kind != "signal"}
+    taken. The record of an undoing has the name ''."""
+    return {
+        one.name: one for one in rows if one.kind != "signal" and (one.name or one.kind in MODES)
+    }
