@@ -124,7 +124,9 @@ def test_a_queue_is_read_once_for_all_workers_of_a_process(work: Work, points: P
         worker.handler("q")(lambda job: None)
         worker.handler("other")(lambda job: None)
     consumers = [
-        consumer for worker in workers for consumer in worker.worker._lifecycle([]).consumers
+        consumer
+        for worker in workers
+        for consumer in worker.worker._lifecycle([*worker.worker.handlers.values()]).consumers
     ]
     place, readings = Place("q", {"host": "h", "port": 1}), Readings()
     watches = [

@@ -430,7 +430,11 @@ def test_every_feed_has_a_name_of_its_own(worker: Any) -> None:
     """Each start makes new names. A feed never inherits the registration of a predecessor."""
     worker.handler("a")(plain)
     worker.handler("b")(plain)
-    names = [consumer.name for _ in range(2) for consumer in worker._lifecycle([]).consumers]
+    names = [
+        consumer.name
+        for _ in range(2)
+        for consumer in worker._lifecycle([*worker.handlers.values()]).consumers
+    ]
     assert len(set(names)) == 4
     assert all(name.startswith(f"{worker.name}.") for name in names)
 
@@ -473,7 +477,7 @@ def test_a_handler_for_each_kind(worker: Any) -> None:
         4.0,
     )
     assert (common.queue_settings.lease, common.queue_settings.max_attempts) == (5.0, 4)
-    (consumer,) = worker._lifecycle([]).consumers
+    (consumer,) = worker._lifecycle([*worker.handlers.values()]).consumers
     assert isinstance(consumer, KindConsumer)
 
 
@@ -542,5 +546,5 @@ def test_batches_and_kinds_do_not_go_together(worker: Any) -> None:
 
 def test_a_persistent_handler(worker: Any) -> None:
     worker.handler("q", persistent=True, retry=Retry(wait=5))(plain)
-    (consumer,) = worker._lifecycle([]).consumers
+    (consumer,) = worker._lifecycle([*worker.handlers.values()]).consumers
     assert isinstance(consumer, PersistentConsumer)
