@@ -1,12 +1,15 @@
 -- tally: add what a worker has counted since its last call to the tallies of its queue.
--- KEYS   (none)
--- ARGV   counted
+-- KEYS   lane (string)
+-- ARGV   call, counted
 -- REPLY  1 · 0 nothing was kept, as the server is full
 -- COST   30 us + 5 us per kind
--- counted: JSON, an object of rows; lib/tally_records.lua describes them. A repeated call counts twice.
+-- counted: JSON, an object of rows; lib/tally_records.lua describes them.
 -- @feature workers
 -- @include clock
+-- @include record
 -- @include tally_records
+local known = recorded()
+if known then return known end
 local NAMES, LARGEST = 8, 4294967295
 local function format_of(size, width) return '>' .. string.rep('I' .. width, size) end
 local function read(packed, number)
@@ -53,7 +56,7 @@ for _, ring in ipairs({'m', 't'}) do
     local row = kept[name]
     for i = 1, math.min(#sums, 100) do row[i] = (row[i] or 0) + sums[i] end
   end
-  if type(redis.pcall('HSET', tallies, field, write(number, kept))) == 'table' then return 0 end
+  if type(redis.pcall('HSET', tallies, field, write(number, kept))) == 'table' then return answer(0) end
 end
 redis.call('PEXPIRE', tallies, 86400000)
-return 1
+return answer(1, nil, true)
