@@ -119,6 +119,7 @@ SHARED: dict[str, tuple[str, list[str]]] = {
             "inspect.Share",
             "inspect.WorkerState",
             "inspect.WorkerFacts",
+            "inspect.ChildFacts",
             "inspect.OtherTerms",
         ],
     ),

@@ -16,6 +16,7 @@ from headrace._model.letters import DeadGroup, DeadPage, reason_key
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import (
     Attempt,
+    ChildFacts,
     Children,
     OtherTerms,
     Place,
@@ -51,6 +52,7 @@ __all__ = [
     "Attempt",
     "Attention",
     "Bulk",
+    "ChildFacts",
     "ChildView",
     "Children",
     "DeadGroup",

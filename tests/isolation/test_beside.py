@@ -7,16 +7,19 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from headrace import AsyncWorker, Limit, NewJob, Queue, Retry
+from headrace import AsyncWorker, Limit, NewJob, Queue, Retry, workers
+from headrace.inspect import ChildFacts, WorkerState
 from headrace.isolation import Isolation
 from tests.isolation import app
 from tests.isolation.test_isolated import NEVER, ONE, Work, alive, queue, work
 from tests.support.awaiting import PATIENCE, until
 from tests.support.servers import Server
+from tests.web.conftest import Site
 
 __all__ = ["queue", "work"]
 TWO = Isolation(processes=2, grace_s=0.2)
@@ -195,3 +198,50 @@ def test_a_retry_runs_in_a_child_that_a_death_has_not_harmed(work: Work, queue: 
         queue.enqueue(b"exits")
         until(lambda: queue.counts().dead == 1)
         assert queue.enqueue(b"behaves").result(timeout=PATIENCE) == b"done"
+
+
+def test_a_worker_reports_its_children(
+    work: Work, newest: Server, queue: Queue, tmp_path: Path
+) -> None:
+    """Their jobs, memory and age are in `headrace workers` and on the worker's page."""
+    path = tmp_path / "pid"
+    with work.handling(app.waits, isolate=TWO) as worker:
+        queue.enqueue(str(path).encode(), id="long")
+        until(lambda: path.exists() and path.read_text("ascii"))
+        try:
+            until(lambda: bool(reported(newest)))
+            queue.admin.quiet_worker(worker.name)  # a request brings the next report forward
+            until(lambda: any(one.job for one in reported(newest)))
+            children = reported(newest)
+            page = worker_page(newest, registered(newest).name)
+            table = subprocess.run(
+                [sys.executable, "-m", "headrace", "workers", "--url", newest.url],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        finally:
+            queue.cancel("long")
+    pid = int(path.read_text("ascii"))
+    assert {one.job for one in children if one.pid == pid} == {"long"}
+    assert all(one.memory > 1 << 20 and one.jobs == 0 for one in children)
+    assert all(0 < time.time() - one.since < PATIENCE for one in children)
+    assert f'<th scope="row">{pid}</th>' in page
+    assert f"{len(children)}: 1 busy, 0 jobs" in table
+
+
+def registered(server: Server) -> WorkerState:
+    with server.client() as client:
+        (found,) = workers(client)
+    return found
+
+
+def reported(server: Server) -> tuple[ChildFacts, ...]:
+    facts = registered(server).facts
+    return () if facts is None else facts.children
+
+
+def worker_page(server: Server, name: str) -> str:
+    with asyncio.Runner() as runner, closing(Site(runner, server.url)) as site:
+        return site.get("worker", queue="q", name=name).text

@@ -23,20 +23,18 @@ from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from multiprocessing import forkserver
-from pathlib import Path
 from typing import Any
 
 from headrace import _forks
 from headrace._core.verdicts import meant
 from headrace._isolation.link import Broken, Head, Link, Message, out_of_reach
-from headrace._isolation.program import MIB, Program, Served, served, set_up_django
+from headrace._isolation.program import MIB, Program, Served, resident, served, set_up_django
 from headrace._isolation.values import packed, remade, told
 from headrace._model.codec import BytesCodec, as_bytes, untyped
 from headrace._model.job import Job, ShardedName, make_job, run_of
 from headrace._telemetry.tracing import continued
 from headrace.errors import RunLost
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 JOBS = 0  # the number of messages that answer nothing
 
@@ -199,7 +197,7 @@ class Child:
         elif result is not None:
             self._result(answer, data, result, encode)
         if self._program.measures:
-            answer["rss"] = resident()
+            answer["rss"] = resident() or peak()
         self._link.send(answer, data)
 
     def _handled(
@@ -276,12 +274,10 @@ def _as_is(result: Any) -> Any:
     return result
 
 
-def resident() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGE
-    except OSError:  # no Linux
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024
+def peak() -> int:
+    # bytes, where the system tells no other figure
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 class _Forwarding(logging.Handler):

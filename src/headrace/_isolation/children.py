@@ -20,7 +20,7 @@ from attrs import define, field
 
 from headrace import _forks
 from headrace._isolation.link import Broken, Link, Message
-from headrace._isolation.program import MIB, Program, main
+from headrace._isolation.program import MIB, Program, main, resident
 from headrace._isolation.values import remade
 from headrace._model.isolation import Isolation
 from headrace._telemetry.isolated import Reason, record_killed, record_recycled, record_start
@@ -47,6 +47,7 @@ class Process:
     most: float  # jobs until it is replaced
     jobs: int = 0
     began: float = field(factory=time.monotonic)
+    job: str = ""  # that it runs
     rss: int = 0  # bytes of memory after its last job, if it is measured
 
     @property
@@ -145,6 +146,7 @@ class Children:
     def give(self, one: Process) -> None:
         """Take back a child after a job. One that has had its jobs, or memory, is replaced."""
         one.jobs += 1
+        one.job = ""
         limit = self.isolation.recycle_mb
         large = limit is not None and one.rss > limit * MIB
         if not large and one.jobs < one.most:
@@ -154,6 +156,16 @@ class Children:
         why = f"{one.rss / MIB:,.0f} MiB" if large else f"{one.jobs:,} jobs"
         log_event("child_recycled", "process %d of %s, after %s", one.pid, self.queue, why)
         self._background(self._replace, one)
+
+    def told(self) -> list[list[Any]]:
+        """Describe the children, for `ChildFacts`."""
+        now = time.monotonic()
+        with self._lock:
+            some = sorted(self._alive, key=lambda one: one.began)
+        return [
+            [one.pid, one.jobs, round(now - one.began, 1), resident(one.pid), one.job]
+            for one in some
+        ]
 
     def kill(self, one: Process, reason: str, kind: Reason) -> Killed:
         """End a child that runs too long, and start another. Return the error of its job."""

@@ -59,6 +59,7 @@ class Isolated:
         while True:
             child = self.children.take()
             head["turn"] = child.jobs
+            child.job = jobs[0].id
             try:
                 child.link.send(head, payloads)
             except Broken:  # it died while it had no job

@@ -81,9 +81,10 @@ def isolated(handler: HandlerSettings, stops: Stops) -> HandlerSettings:
 
     made = {**each, **{kind: within(kind, one) for kind, one in some.items()}}
     if not handler.kinds:
-        return made[None]
+        return evolve(made[None], children=children.told)
     route: Any = handler.function
-    return evolve(handler, kinds=made, function=partial(route.func, made))
+    function = partial(route.func, made)
+    return evolve(handler, kinds=made, function=function, children=children.told)
 
 
 def _of_django() -> bool:

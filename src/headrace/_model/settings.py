@@ -314,6 +314,8 @@ class HandlerSettings:
     isolation: Isolation | None = None
     build: str = ""  # of the worker
     runs: str = "any"  # that it continues, by the build that began them
+    # describes the children of isolated handlers, for `ChildFacts`
+    children: Callable[[], Sequence[Sequence[Any]]] | None = None
     # middleware, the first outermost
     around: Sequence[Callable[[Any, Callable[[], Any]], Any]] = ()
     kinds: Mapping[str | None, HandlerSettings] = field(factory=dict[str | None, Any])

@@ -273,13 +273,31 @@ class RunState:
     waits_for: str = ""
 
 
+CHILDREN_TOLD = 100  # of a queue in a worker's report, which is small
+
+
+@frozen
+class ChildFacts:
+    """One child process of isolated handlers, as its worker reported it. `jobs` is how many it has
+    ended, `since` the server's time of its start in seconds, `memory` its resident bytes (0 if
+    unknown), and `job` the id of the job that it runs, or ''.
+    """
+
+    pid: int
+    jobs: int
+    since: float
+    memory: int
+    job: str
+
+
 @frozen
 class WorkerFacts:
     """Facts that a worker reports every ten seconds while it is active. They are its machine
     (`host`), the versions of headrace and Python, its process (`pid`), its resident memory in
     bytes (0 if unknown), and how many jobs of the queue it runs at a time (`slots`). `at` is the
     server's time of the report, in seconds. `build` is its build, or ''. `missing` names builds for
-    which it has held back a run of late, and that no living worker has.
+    which it has held back a run of late, and that no living worker has. `children` are the
+    processes of the queue's isolated handlers, 100 at most.
     """
 
     host: str
@@ -291,6 +309,7 @@ class WorkerFacts:
     at: float
     build: str = ""
     missing: str = ""
+    children: tuple[ChildFacts, ...] = ()
 
 
 @frozen

@@ -20,7 +20,16 @@ from headrace._model.codec import Codec, keeper
 from headrace._model.job import Cause, Claim, Escaped
 from headrace._model.receipt import Receipt
 from headrace._model.settings import KIND
-from headrace._model.state import Counts, JobState, OtherTerms, Repairs, WorkerFacts, WorkerState
+from headrace._model.state import (
+    CHILDREN_TOLD,
+    ChildFacts,
+    Counts,
+    JobState,
+    OtherTerms,
+    Repairs,
+    WorkerFacts,
+    WorkerState,
+)
 from headrace._model.steps import NAME_CHARACTERS
 
 
@@ -325,11 +334,19 @@ def facts(told: str) -> WorkerFacts | None:
         build, missing = (
             str(known.get(name, ""))[:NAME_CHARACTERS] for name in ("build", "missing")
         )
+        reported = int(at) / 1000
+        rows = known.get("children", ())[:CHILDREN_TOLD]
+        children = tuple(_child(row, reported) for row in rows)
         return WorkerFacts(
-            host, version, python, pid, memory, slots, int(at) / 1000, build, missing
+            host, version, python, pid, memory, slots, reported, build, missing, children
         )
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return None
+
+
+def _child(row: Sequence[Any], reported: float) -> ChildFacts:
+    pid, jobs, age, memory, job = row
+    return ChildFacts(int(pid), int(jobs), reported - float(age), int(memory), str(job)[:500])
 
 
 def known_kinds(reply: Any) -> frozenset[str]:

@@ -33,6 +33,7 @@ from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
+from headrace._model.state import CHILDREN_TOLD
 from headrace._model.timing import Declared
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, LEASED_PER_SCRIPT
@@ -394,9 +395,11 @@ class Consumer:
             self.name, settings.timeout, register=True, kinds=self.handler.announced_kinds()
         )
 
-    def facts(self) -> dict[str, str | int]:
+    def facts(self) -> dict[str, Any]:
         """Return what the worker reports about this queue."""
-        known: dict[str, str | int] = {"slots": self.slots()}
+        known: dict[str, Any] = {"slots": self.slots()}
+        if self.handler.children is not None:
+            known["children"] = self.handler.children()[:CHILDREN_TOLD]
         if self.handler.build:
             known["build"] = self.handler.build
         if missing := self.jobs.missing.report():

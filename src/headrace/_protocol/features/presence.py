@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from headrace._model.checks import term
 from headrace._protocol.keys import worker_name
@@ -16,9 +16,7 @@ from headrace._protocol.replies import text
 Request = Literal["", "quiet", "stop"]
 
 
-def report(
-    ops: Ops, worker: str, facts: Mapping[str, str | int], *, quiet: bool = False
-) -> Op[str]:
+def report(ops: Ops, worker: str, facts: Mapping[str, Any], *, quiet: bool = False) -> Op[str]:
     """Keep the facts of a worker, and whether it is *quiet*. The answer is the request of an
     operator, or ''."""
     return ops.op("report", [worker, int(quiet), json.dumps(facts, separators=(",", ":"))], text)

@@ -223,14 +223,24 @@ def workers(
         "pid",
         "version",
         "MiB",
+        "children",
     )
     show_values(found, in_json, head, cells, right=("leased", "slots", "pid", "MiB"))
 
 
 def _machine(facts: WorkerFacts | None) -> tuple[object, ...]:
     if facts is None:
-        return ("",) * 5
-    return facts.slots, facts.host, facts.pid, facts.version, facts.memory >> 20
+        return ("",) * 6
+    its = facts.slots, facts.host, facts.pid, facts.version, facts.memory >> 20
+    children = facts.children
+    if not children:
+        return *its, ""
+    jobs = sum(one.jobs for one in children)
+    busy = sum(bool(one.job) for one in children)
+    used = sum(one.memory for one in children) >> 20
+    oldest = clock(min(one.since for one in children))
+    text = f"{len(children)}: {busy} busy, {jobs:,} jobs, {used:,} MiB, since {oldest}"
+    return *its, text
 
 
 @on_queue
