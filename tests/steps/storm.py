@@ -150,7 +150,10 @@ class Storm(storm.Storm):
 
     NAME = QUEUE
     LEFT = frozenset(
-        {"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control", "cancels"}
+        {
+            *{"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control"},
+            *{"cancels", "tallies"},  # they expire
+        }
     )
     PATIENCE = 90.0
     TICK = 0.05
