@@ -60,7 +60,8 @@ CURSORS = [
 ]
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
-    " next ageing pause most batch awaits number from come over since seconds version delivery token attempt took after",
+    " next ageing pause most batch awaits number from come over since seconds version delivery token attempt took"
+    " after",
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
