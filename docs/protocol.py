@@ -211,6 +211,15 @@ PARTS = {
         "zset",
         "Entry of a suspended run → when it is due, in ms; `inf` for a wait without a time-out.",
     ),
+    "links": (
+        "hash",
+        (
+            "Id of a child → its parent, packed by MessagePack: the prefix of the keys of its queue, its name "
+            "in `steps` there, the ms of its first enqueue, the number of the child's record, and the child's "
+            "depth. The end of the child removes it, and also writes `steps`, `asleep` and `wake` of the "
+            "parent's queue, in the same slot."
+        ),
+    ),
     "cancels": (
         "zset",
         "Id of a job that was cancelled → until when `ended` tells of it, in ms; expires with the last.",

@@ -60,7 +60,8 @@ MEMBERS = {
     },
     "Job": {
         "priority", "attempt", "build", "cost", "enqueued_at", "headers", "id", "key", "lost", "payload", "progress",
-        "queue", "shard", "sleep", "step", "undo", "wait_for",
+        "queue", "shard", "sleep", "step", "undo", "wait_for", "run", "run_all", "start", "first", "signal_of", "timer",
+        "parent",
     },
     "NewJob": {
         "cost", "delay", "headers", "id", "if_exists", "key", "payload", "priority", "queue", "unique_for",
@@ -187,6 +188,9 @@ MADE: dict[str, Any] = {
     "Complete": headrace.Complete(b"r"),
     "DeadLetter": headrace.DeadLetter("no"),
     "JobFailed": headrace.JobFailed("i", "dead", "why"),
+    "ChildFailed": headrace.errors.ChildFailed("i", "dead", "why"),
+    "Child": headrace.inspect.Child("pack", "o/pack", "orders/pack"),
+    "First": headrace.inspect.First("late", None),
     "NotDurable": headrace.errors.NotDurable("replicas:1", 0, False, "lags"),
     "QueueFull": headrace.QueueFull(11, 10),
     "LeasesLeft": headrace.errors.LeasesLeft([("q", "i")]),

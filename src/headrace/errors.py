@@ -14,6 +14,7 @@ on.
     ├── StreamStopped                     `enqueue_stream` ended early: how many jobs are in
     ├── LeasesLeft                        a worker has stopped while its server was away
     ├── JobFailed                         a job whose result was asked for ended without one
+    │   └── ChildFailed                   the same of a child, raised in the handler of its parent
     ├── NameTaken                         another worker lives under this worker's name
     ├── BatchError                        raised by batch handlers: a verdict per job
     ├── StepFailed                        a step does not run again, as its run was undone
@@ -44,6 +45,7 @@ from headrace._installing import install_command
 
 __all__ = [
     "BatchError",
+    "ChildFailed",
     "CodecError",
     "Complete",
     "ConfigurationError",
@@ -314,6 +316,18 @@ class JobFailed(HeadraceError):
         self.id, self.state, self.reason = id, state, reason
 
     __reduce__ = _remade("id", "state", "reason")
+
+
+class ChildFailed(JobFailed):
+    """The child *id* of a run has no result. Its *state* is `dead`, `cancelled`, `deleted`, or
+    `unknown`.
+
+    The failure is recorded, so it comes again in each later delivery of the parent. A handler that
+    lets it pass makes its job a dead letter at once. *reason* is the reason of the child's dead
+    letter, or `None`.
+
+    Next step: mend the child's cause, then `redrive` the parent from the child's step.
+    """
 
 
 class NameTaken(HeadraceError):

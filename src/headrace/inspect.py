@@ -25,7 +25,7 @@ from headrace._model.state import (
     WorkerFacts,
     WorkerState,
 )
-from headrace._model.steps import Progress, Step
+from headrace._model.steps import Child, First, Progress, Step
 from headrace._model.terms import LimitView, Share, SlotView, Tenants
 from headrace._model.verbs import Bulk
 from headrace._model.views.activity import Activity, ActivityPoint, Ends, MachineWork
@@ -52,12 +52,14 @@ __all__ = [
     "Attempt",
     "Attention",
     "Bulk",
+    "Child",
     "ChildFacts",
     "ChildView",
     "Children",
     "DeadGroup",
     "DeadPage",
     "Ends",
+    "First",
     "FlowView",
     "Inspector",
     "JobView",

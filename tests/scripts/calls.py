@@ -123,6 +123,7 @@ FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
 CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
 INTENT = transfer_ops.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
+CHILD = ["data", "x", "id", "i/pack"]
 CALLS: dict[str, Calls] = {
     "about": Calls(
         sample=view_ops.about(OPS),
@@ -190,6 +191,14 @@ CALLS: dict[str, Calls] = {
             (["a", "jobs", "-", 500, TERM], [0, "delayed", "0"]),
             (["z", "delayed", "0", 500, TERM], [0, "", "0"]),
         ],
+    ),
+    "child": Calls(
+        sample=step_ops.child(
+            OPS, CLAIMS[0], "pack", NewJob(b"x", id="i/pack", queue="shop/bills")
+        ),
+        nothing=[(["w", "5-0", 1, "i", "5", "pack", 1, "", 0, *CHILD], [0])],
+        filled=[(["w", ENTRY, 1, "i", "5", "pack", 1, "", 0, *CHILD], [1, 2, "i/pack~5"])],
+        payloads="one job, and one row of a run",
     ),
     "close": Calls(
         sample=transfer_ops.close(OPS, [INTENT.nonce]),
@@ -577,8 +586,8 @@ CALLS: dict[str, Calls] = {
     ),
     "suspend": Calls(
         sample=step_ops.suspend(OPS, CLAIMS[0], [1]),
-        nothing=[(["w", "5-0", 1, 1, "i", "5", 0, "+5", 1], [0])],
-        filled=[(["w", ENTRY, 1, 1, "i", "5", 0, "+5", 1], [0])],
+        nothing=[(["w", "5-0", 1, 1, "i", "5", 0, 0, "+5", 1], [0])],
+        filled=[(["w", ENTRY, 1, 1, "i", "5", 0, 0, "+5", 1], [0])],
         payloads="rows of a run",
     ),
     "take_schedule": Calls(

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from headrace._protocol.admin_ops import MOVED_TO
+from headrace._protocol.queue_ops import FOLLOWED
 from headrace._protocol.replies import plain_receipts
 from headrace._protocol.script import fixed, script
 from tests.scripts.metered import Cost, cost, metered
@@ -41,6 +42,8 @@ class Lua:
         self._acl("SETUSER", "script", "reset", "on", ">secret", *COMMANDS)
         self._acl("LOG", "RESET")
         self._keys: list[str] = []  # what the user may touch
+        # keys that no call declares: the end of a child reports it to the queue of its parent
+        self.parents: Sequence[str] = ()
         self.costs: list[Cost] | None = None  # a list: what each call has cost is noted there
         self._user: Any = redis.Redis(
             unix_socket_path=server.path, username="script", password="secret", protocol=protocol
@@ -59,13 +62,16 @@ class Lua:
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
             extra = [f"headrace:{{q}}:q/to:{part}" for part in MOVED_TO]
+        if name == "child" and not extra:
+            extra = [PREFIX + part for part in (*FOLLOWED, "jobs", "links")]
         others = [*extra]
         # a key that *extra* names in full, first
         whole = {"result": "result", "flow_read": "flow"}.get(name)
         keys = [others.pop(0) if part == whole else PREFIX + part for part in parts]
         keys += others
         if keys != self._keys:
-            self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
+            allowed = [f"~{key}" for key in (*keys, *self.parents)]
+            self._acl("SETUSER", "script", "resetkeys", *allowed)
             self._keys = keys
         given = [call, *args] if parts[0] == f"lane:{lane}" else args
         source = script(name).source if self.costs is None else metered(script(name).source)

@@ -61,17 +61,17 @@ CURSORS = [
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
     " next ageing pause most batch awaits number from come over since seconds version delivery token attempt took"
-    " after",
+    " after level",
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " from_step register decide serving idle entry set together sharded hourly queue known queues schedule enq"
-    " fraction text ended release_key kind traced mode structure offered one_value newest paused dry request timed"
+    " fraction text ended release_key every kind traced mode structure offered one_value newest paused dry request timed"
     " quiet apart by began build waits_for tens counted",
     "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets..."
     " waits... ids...",
 }
-NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}
+NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over", "level"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
 CASES = [
     (name, number, argument)

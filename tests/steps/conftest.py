@@ -81,7 +81,9 @@ class Runs:
         count, answer = self.count(entry), self.wait(entry, name, kind, due, id)
         if answer[0] != 1:
             return answer
-        return self.lua("suspend", "w", entry, count, count, id, "", release_key, "+5", answer[1])
+        return self.lua(
+            "suspend", "w", entry, count, count, id, "", release_key, 0, "+5", answer[1]
+        )
 
     def sleeps(self, id: str = "i", due: str = f"+{DAY}") -> str:
         """Make a run that has one step and sleeps, and return its entry."""

@@ -20,7 +20,7 @@ from headrace._codecs.annotated import PLAIN, TypeCodec, TypeMismatch, dumped, l
 from headrace._codecs.signature import Signature, unreadable
 from headrace._model.codec import BytesCodec, Codec, as_bytes, untyped
 from headrace._model.state import JobState
-from headrace._model.steps import STEP_BYTES
+from headrace._model.steps import STEP_BYTES, Step
 from headrace.errors import CodecError, ConfigurationError, describe_error
 
 JSON = b"j"
@@ -89,6 +89,19 @@ class Recorded:
                 f"{what}: its recorded value does not decode: {describe_error(error)}"
             ) from error
 
+    def result(self, what: str, data: bytes | None, codec: Codec[Any], decode: Any) -> Any:
+        """Read the result of a child, with the codec of its queue and then with its task's
+        *decode*. Raises `CodecError`."""
+        if data is None:
+            return None
+        try:
+            read = untyped(codec).decode(data)
+            return read if decode is None else decode(read)
+        except Exception as error:
+            raise CodecError(
+                f"{what}: its result does not decode: {describe_error(error)}"
+            ) from error
+
 
 def with_results(codec: Codec[Any], state: JobState[Any]) -> JobState[Any]:
     """Read the results of a job's steps. A result that only the code that wrote it can read becomes
@@ -98,8 +111,20 @@ def with_results(codec: Codec[Any], state: JobState[Any]) -> JobState[Any]:
     read = Recorded(codec)
     return evolve(
         state,
-        steps=tuple(evolve(step, result=_readable(read, step.result)) for step in state.steps),
+        steps=tuple(evolve(step, result=_shown(read, step)) for step in state.steps),
     )
+
+
+def _shown(read: Recorded, step: Step) -> Any:
+    """Return the result of a step for people. Of a child that failed, it is the reason."""
+    if step.child is None or step.result is None:
+        return _readable(read, step.result)
+    if step.state != "done":
+        return step.result.decode("utf-8", "replace")
+    try:
+        return read.result("child", step.result, read.codec, loaded)
+    except CodecError:
+        return step.result
 
 
 def _readable(read: Recorded, value: bytes | None) -> Any:

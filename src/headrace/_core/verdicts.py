@@ -27,7 +27,15 @@ from headrace._protocol.limits import (
 )
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, describe_error
+from headrace.errors import (
+    BatchError,
+    ChildFailed,
+    Complete,
+    DeadLetter,
+    Release,
+    RetryLater,
+    describe_error,
+)
 
 FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job still starts at once
 # seconds it waits after more of them, longer each time
@@ -297,8 +305,10 @@ def judge(
         return Settlement(
             "complete", claim, result=None if error.result is None else keep(error.result)
         )
-    if isinstance(error, DeadLetter):
-        return Settlement("dead", claim, reason=str(error.reason))
+    if isinstance(error, (DeadLetter, ChildFailed)):  # a child's failure comes in each attempt
+        return Settlement(
+            "dead", claim, reason=str(error.reason) if isinstance(error, DeadLetter) else reason
+        )
     if isinstance(error, Release):
         return released(claim)
     if isinstance(error, RetryLater):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, overload
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # type checkers know typing_extensions, even if it is not ins
     R = TypeVar("R")
 
     from headrace._model.policy import IfExists
+    from headrace._model.steps import Signal, Timer
 
     T = TypeVar("T", default=bytes)  # the type of a queue's payloads
     T_co = TypeVar("T_co", default=bytes, covariant=True)
@@ -36,6 +37,7 @@ Plain = bytes | bytearray | memoryview | str  # the payloads of a queue of bytes
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
 KEY = "headrace-key"  # the header of its key, if it has one
 COST = "headrace-cost"  # the header of its cost, if it has one
+PARENT = "headrace-parent"  # the header of a child: the queue and the id of its parent
 FROM = "headrace-from"  # the header of the queue of its first enqueue, if it was moved
 SHOWN_CHARACTERS = 200  # of a payload, or of another value, in a repr
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -195,6 +197,12 @@ class Job(_Open[T_co]):
         return cost if 0 < cost < math.inf else None
 
     @property
+    def parent(self) -> tuple[str, str] | None:
+        """The queue and the id of the job whose run has started it, or `None`."""
+        queue, _, name = self.headers.get(PARENT, "").partition(" ")
+        return (queue, name) if name else None
+
+    @property
     def shard(self) -> int:
         """The number of its shard, which is 0 in a queue that is not sharded."""
         return getattr(self.queue, "shard", 0)
@@ -332,6 +340,78 @@ class Job(_Open[T_co]):
         20 µs for each undo, and twice more.
         """
         return self._taker().undo()
+
+    def run(self, call: Any, /, *args: Any, **options: Any) -> Any:
+        """Start a child, wait for its end as `wait_for` does, and return its result. An async
+        handler must `await` it.
+
+        *call* is a task, with the arguments of its call, `(queue, payload)`, or a `NewJob`. Its
+        queue is in the group of this one. The child's id is made of this job's and its name, which
+        is the task's or the queue's, with `-2` for the second one. *child* is another name. A
+        payload for another queue is encoded, and its result decoded, with this queue's codec.
+        Meanwhile this job is `blocked`, without a lease and without a slot.
+
+        Raises `ChildFailed` if the child has died, or was cancelled or deleted. That is recorded,
+        so each later delivery raises it again. Raises `ConfigurationError` for a queue of another
+        group, or more than 10 children below each other, `ValueError` for a child with an id of its
+        own, `CodecError` for a result of more than 64 KiB, or that does not decode, and otherwise
+        the errors of `step`. child.lua and suspend.lua, 60 µs.
+        """
+        return self._taker().child(call, args, options)
+
+    def run_all(
+        self, calls: Sequence[Any], /, *, at_most: int | None = None, failed: str = "cancel"
+    ) -> Any:
+        """Run children side by side, and return their results in their order. An async handler must
+        `await` it.
+
+        *calls*: at most 1,000, each a tuple of a task and its arguments, `(queue, payload)`, a
+        task, or a `NewJob`. *at_most*: how many run at the same time. The first failure raises
+        `ChildFailed`. With *failed* `cancel` it cancels the others, with `wait` it waits until
+        those that were started have ended. The errors and costs of a child are as for `run`.
+        """
+        return self._taker().children(calls, at_most, failed)
+
+    def start(self, call: Any, /, *args: Any, **options: Any) -> Any:
+        """Start a child, and return it as a `Child` without waiting. An async handler must `await`
+        it.
+
+        `first` waits for it. It goes on when this job ends. Arguments and errors are as for `run`.
+        child.lua, 35 µs.
+        """
+        return self._taker().start(call, args, options)
+
+    def first(self, **sources: Any) -> Any:
+        """Wait for the first of several sources, and return its `name` and `value`. An async
+        handler must `await` it.
+
+        A source is `signal_of(name)`, `timer(…)`, or a child of `start`. The value is the signal's
+        data, `None` of a timer, and the child's result. The choice is recorded, so each later
+        delivery returns the same. Raises `ChildFailed` if a child that failed was the first. The
+        other errors are as for `wait_for`. wait.lua for each new source, step.lua, suspend.lua.
+        """
+        return self._taker().first(sources)
+
+    def signal_of(self, name: str) -> Signal:
+        """Make the source of `first` that is over when the signal *name* has come."""
+        made: Signal = self._taker().signal_of(name)
+        return made
+
+    def timer(
+        self,
+        *,
+        days: float = 0.0,
+        hours: float = 0.0,
+        minutes: float = 0.0,
+        seconds: float = 0.0,
+        until: datetime | None = None,
+    ) -> Timer:
+        """Make the source of `first` that is over after this time, counted from the first call, or
+        at the moment *until*.
+        """
+        after = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        made: Timer = self._taker().timer(after, until)
+        return made
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Record the progress of the job as *fraction*, from 0 to 1, and up to 200 characters of

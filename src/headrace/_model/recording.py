@@ -104,6 +104,10 @@ class _Members:
         seconds: float = self.member(name, int, float)
         return round(seconds * 1000)
 
+    def optional(self, name: str) -> str:
+        """Return a text, or '' if there is none."""
+        return str(self.member(name, str)) if self.value.get(name) is not None else ""
+
     def data(self, name: str) -> bytes | None:
         """Return bytes that are text, or in base64, or `None` if there are none."""
         if self.value.get(name) is not None:
@@ -134,6 +138,8 @@ def _row(record: Record) -> dict[str, Any]:
         "due": record.due / 1000,
         "attempt": record.attempt,
         **_written("value", record.value),
+        **({"child": record.child, "queue": record.queue} if record.child else {}),
+        **({"outcome": record.outcome} if record.outcome else {}),
     }
 
 
@@ -147,4 +153,7 @@ def _record(number: int, row: _Members) -> Record:
         row.member("attempt", int),
         row.data("value"),
         row.moment("due"),
+        outcome=row.optional("outcome"),
+        child=row.optional("child"),
+        queue=row.optional("queue"),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from headrace._model.checks import LAST_MOMENT_S
 from headrace._model.job import shortened
@@ -14,6 +14,7 @@ from headrace._model.job import shortened
 NAME_CHARACTERS = 200  # of a step's name, and of the text of a progress
 STEP_BYTES = 64 << 10  # of a value that is recorded
 RUN_RECORDS, RUN_BYTES = 1000, 1 << 20  # of all records of a run
+CHILDREN_DEEP = 10  # children below each other
 ONE_STATE = {  # of kinds of records
     "signal": "kept",
     "omitted": "not kept",
@@ -32,12 +33,14 @@ class Step:
     run again), `undoable` (a step with `undo=` has ended), `undone`, `sleeping`, `slept`,
     `waiting`, `signalled` (its signal came), `timed out`, or `kept` (a signal that no wait has
     taken yet). A step without a name stands for the undoing of the run. It is `undoing`, `undone`
-    by `job.undo()`, or `dying`, and then its result is why. `began` and `ended` are the server's
-    times, in seconds. `ended` is `None` before the end. `due` is when a sleep or wait ends at the
-    latest, or `None` for never. `attempt` is the job's attempt that recorded it. `result` is the
-    recorded value, if it can be read without the code that wrote it. `sent` is when the signal
-    came, in the server's seconds, and `by` names its sender. `omitted` is the number of bytes of a
-    value for which a history has no room. A step that is `not kept` stands for some of them.
+    by `job.undo()`, or `dying`, and then its result is why. A child is `running`, `done`, `dead`,
+    `cancelled`, `deleted` or `unknown`, and has its `queue` and its id, `child`. `began` and
+    `ended` are the server's times, in seconds. `ended` is `None` before the end. `due` is when a
+    sleep or wait ends at the latest, or `None` for never. `attempt` is the job's attempt that
+    recorded it. `result` is the recorded value, if it can be read without the code that wrote it.
+    `sent` is when the signal came, in the server's seconds, and `by` names its sender. `omitted` is
+    the number of bytes of a value for which a history has no room. A step that is `not kept` stands
+    for some of them.
     """
 
     name: str
@@ -50,6 +53,42 @@ class Step:
     sent: float | None = None
     by: str | None = None
     omitted: int = 0
+    queue: str | None = None
+    child: str | None = None
+
+
+@frozen
+class Child:
+    """A child that `job.start` has started. It has its `name` in this run, its `id`, and the name
+    of its `queue`.
+    """
+
+    name: str
+    id: str
+    queue: str
+    job: Any = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class Signal:
+    """The source of `job.first` that is over when a signal has come."""
+
+    name: str
+
+
+@frozen
+class Timer:
+    """The source of `job.first` that is over when its time has come."""
+
+    until: timedelta | datetime
+    name: str = ""  # of its record, which `first` gives it
+
+
+class First(NamedTuple):
+    """The source of `job.first` that was over first, with its `name` and its `value`."""
+
+    name: str
+    value: Any
 
 
 @frozen
@@ -68,7 +107,7 @@ class Record:
     """A record of a run as the server keeps it. Times are ms of the server's clock, where
     `ended` is 0 before the end and `due` is 0 for never. `traced` is the `traceparent` of the
     delivery that a sleep or wait has ended, or ''. `by` and `sent` belong to a signal. `omitted`
-    is the number of bytes of a value that a history has left out.
+    is the number of bytes of a value that a history has left out, or a run the result of a child.
     """
 
     number: int
@@ -83,6 +122,12 @@ class Record:
     by: str = ""
     sent: int = 0
     omitted: int = 0
+    outcome: str = ""  # of a child that has ended
+    home: str = ""  # the prefix of the keys of its queue
+    child: str = ""  # its id
+    queue: str = field(
+        default=Factory(lambda self: self.home.partition("}:")[2].rstrip(":"), takes_self=True)
+    )
 
     def over(self, now: float) -> bool:
         """Tell whether a sleep or wait has ended, or timed out, at *now*, in seconds."""
@@ -91,6 +136,8 @@ class Record:
     def state(self, now: float) -> str:
         if self.kind in ONE_STATE:
             return ONE_STATE[self.kind]
+        if self.kind == "child":
+            return ("done" if self.outcome == "completed" else self.outcome) or "running"
         if self.kind == "sleep":
             return "slept" if self.over(now) else "sleeping"
         if self.kind == "wait":
@@ -114,6 +161,8 @@ class Record:
             self.sent / 1000 if self.sent else None,
             self.by or None,
             self.omitted,
+            self.queue or None,
+            self.child or None,
         )
 
 

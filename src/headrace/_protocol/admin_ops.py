@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from attrs import frozen
+
 from headrace._model import checks
 from headrace._model.checks import millis
 from headrace._model.codec import binds, keeper, of_job
@@ -17,6 +19,7 @@ from headrace._protocol.keys import wire_id, worker_name
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Delay, Ops, given
+from headrace._protocol.replies import text
 from headrace.errors import CodecError, ConfigurationError
 
 MOVED_TO = (
@@ -50,8 +53,27 @@ def ticket(ops: Ops, job: Job[bytes]) -> str | None:
     return None
 
 
-def cancel(ops: Ops, name: str) -> Op[bool]:
-    return ops.op("cancel", [wire_id(name), millis(ops.settings.result_ttl)], bool)
+@frozen
+class Cancelled:
+    """Whether a job was cancelled, and its open children, each with the prefix of the keys of its
+    queue."""
+
+    done: bool
+    children: Sequence[tuple[str, str]] = ()
+
+    def __bool__(self) -> bool:
+        return self.done
+
+
+def _cancelled(reply: Any) -> Cancelled:
+    if not isinstance(reply, list):
+        return Cancelled(bool(reply))
+    words = [*map(text, reply[1:])]
+    return Cancelled(True, [*zip(words[::2], words[1::2], strict=True)])
+
+
+def cancel(ops: Ops, name: str) -> Op[Cancelled]:
+    return ops.op("cancel", [wire_id(name), millis(ops.settings.result_ttl)], _cancelled)
 
 
 def cancel_payload(ops: Ops, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:

@@ -58,6 +58,13 @@ class Keys:
         prefix = self.prefix.replace(f"{{{self.group}}}", f"{{{tag}}}", 1)
         return Keys(ShardedName.at(self.queue, shard.number), tag, prefix, shard)
 
+    @classmethod
+    def at_prefix(cls, prefix: str) -> Keys:
+        """Return the keys of a queue, or of its shard, by their prefix."""
+        found = re.fullmatch(r"[^{]*:\{([^}]*)\}:(.*):", prefix)
+        assert found is not None, prefix  # noqa: S101 - a script has written it
+        return cls(found[2], found[1], prefix)
+
     @property
     def shards(self) -> str:
         return f"{self.prefix.removesuffix(f':{self.queue}:')}:shards"

@@ -49,7 +49,7 @@ FEATURES = (
         "events",
         "history",
     ),
-    *("runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels"),
+    *("runs", "children", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels"),
 )
 """All features, in the order of their keys. The first are of all queues."""
 KERNEL = ("finish", "depart")

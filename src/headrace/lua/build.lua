@@ -11,7 +11,7 @@
 require_hashes(steps)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return 0 end
 local run = runs.of(steps, id, enq)
-if run.build or run.number > 0 then return 0 end
-run.build = build
+if run.more.build or run.number > 0 then return 0 end
+run.more.build = build
 runs.write(steps, id, run)
 return 1

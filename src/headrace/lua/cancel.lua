@@ -1,7 +1,8 @@
 -- cancel: remove a job by id, waiting, parked, leased, delayed, blocked or suspended. Its holder finds its lease lost.
 -- KEYS   lane (string), jobs (stream), ids (hash), stats (hash), wake (stream)
 -- ARGV   call, id, ttl int
--- REPLY  1 cancelled · 0 no such job
+-- REPLY  1 cancelled · {1, prefix, id, ...}: the same, with its open children: the prefix of the keys of each one's queue,
+--        and its id · 0 no such job
 -- COST   10 us
 -- ttl: ms for which `ended` says of its id that it was cancelled, unless a new job takes it.
 -- @feature leases
@@ -10,6 +11,7 @@
 -- @feature ordered
 -- @feature flows
 -- @include cancellations
+-- @include children
 -- @include limits
 -- @include is_entry_id
 -- @include history
@@ -32,7 +34,7 @@ local listening = listeners(stats, events, 'cancelled')
 require_history(listening.history, ends, ended)
 local q = {
   -- @queue
-  levels = levels, traces = listening.history and runs.room(),
+  levels = levels, traces = listening.history and runs.room(), removed_as = 'cancelled',
 }
 holds.check(q)
 -- The fields of the job, for the history, nil if it is not there; and its entry, if it has one.
@@ -54,6 +56,7 @@ local function own_fields()
 end
 local kept, since
 if listening.history then kept, since = own_fields() end
+local open = runs.open_children(steps, id)
 local gone, leased = remove_by_id(q, id)
 if leased then tell_holders(control, leased) end
 if gone > 0 then cancellations.note(cancels, {id}, ttl) end
@@ -61,4 +64,4 @@ if listening.history and gone == 1 then
   keep_ends(listening.history, ends, ended, 'cancelled', {id}, {jobs = {kept}, entries = {since}, runs = {q.traces[id]}})
 end
 if listening.cancelled and gone == 1 then publish(events, 'cancelled', {id}) end
-return answer(gone)
+return answer(gone == 1 and #open > 0 and {1, unpack(open)} or gone)

@@ -31,7 +31,7 @@ local known = recorded()
 if known then return known end
 local q = {
   -- @queue
-  levels = level_streams(stats, levels),
+  levels = level_streams(stats, levels), removed_as = 'cancelled',
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns, steps)

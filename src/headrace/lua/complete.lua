@@ -16,6 +16,7 @@
 -- most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the next declared stage,
 -- without a result.
 -- @feature leases
+-- @feature children
 -- @feature ordered
 -- @include number
 -- @include record
@@ -26,7 +27,8 @@ if known then return known end
 -- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries, except slots.
 local done, held_texts
 if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV then
-  local there = redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited)
+  local there = redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited,
+    with_ids and links or limited)
   held_texts = (there == 1 or there == 2) and redis.call('HMGET', held, unpack(ARGV, items, items + limit - 1))
   -- Beside `held` there may be `leases` with nothing but the shield of lines, which is its last member.
   if held_texts and held_texts[1] and (there == 1 or redis.call('ZRANGE', leases, 0, 0)[1] == 'lines') then
@@ -180,7 +182,11 @@ if not all then
   end
 end
 if #leaving > 0 then
-  local number, _, gone = depart(q, leaving, {ids = ids_leaving, what = with_ids and COMPLETED})
+  local told = {}
+  for i = 1, with_ids and results or 0 do
+    told[ARGV[names + tonumber(ARGV[kept + 3 * i - 3]) - 1]] = ARGV[kept + 3 * i - 1]
+  end
+  local number, _, gone = depart(q, leaving, {ids = ids_leaving, what = with_ids and COMPLETED, told = told})
   won = number
   for n = 1, #leaving do reply[places and places[n] or n] = gone[n] end
 end

@@ -46,7 +46,7 @@ for i, entry in ipairs(entries) do
     local fields, headers = parse(body[2])
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
     tried.add(turns, entry, fields)
-    depart(q, {entry}, {ids = {fields.id}, what = DIED})
+    depart(q, {entry}, {ids = {fields.id}, what = DIED, told = {[fields.id or ''] = string.match(reasons[i], '^[^\255]*')}})
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     local reason = failures.set_reason(fields, reasons[i])

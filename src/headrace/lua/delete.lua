@@ -4,8 +4,8 @@
 -- ARGV   call
 -- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
--- If there are more jobs of flows than a call has time for, they go first, each as if cancelled. The last call removes
--- the rest at once.
+-- If there are more jobs of flows, or children of runs, than a call has time for, they go first, each as if cancelled. The
+-- last call removes the rest at once.
 -- @feature leases
 -- @feature delayed
 -- @feature dead
@@ -21,6 +21,7 @@
 -- @feature limits
 -- @feature fair
 -- @include added
+-- @include children
 -- @include levels
 -- @include flows
 -- @include events
@@ -46,12 +47,16 @@ for _, range in ipairs(ranges) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', flows, from, to, 'LIMIT', 0, 251 - #listed)) do listed[#listed + 1] = id end
 end
 redis.call('UNLINK', lane) -- a full server permits it, and then all later writes
+local q = {
+  -- @queue
+  levels = levels,
+}
+if redis.call('EXISTS', links) == 1 then
+  runs.children_ended(q, redis.call('HRANDFIELD', links, 250), 'deleted')
+  if redis.call('EXISTS', links) == 1 then return answer({0, 1}) end
+end
 local gone = 0
 if #listed > 250 then
-  local q = {
-    -- @queue
-    levels = levels,
-  }
   local lost = {}
   for i = 1, 250 do
     local removed, entry = remove_by_id(q, listed[i], 'deleted')

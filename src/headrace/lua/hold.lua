@@ -33,8 +33,8 @@ local now, run = clock(), runs.of(steps, id, enq)
 local due = now + math.max(5000, 5 * redis.call('ZCARD', asleep))
 finish(q, {entry}, {to = runs.ASLEEP, hidden = true, released = '=' .. token, itself = true})
 redis.call('ZADD', asleep, string.format('%.0f', due), entry)
-if run.build then
-  run.waits_for, run.held = waits_for, due
+if run.more.build then
+  run.more.waits_for, run.more.held = waits_for, due
   runs.write(steps, id, run)
 end
 if runs.read(steps, id) then runs.delivered(steps, id, began_at(began, now), now, token, worker) end

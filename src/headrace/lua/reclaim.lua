@@ -17,6 +17,7 @@
 -- @feature workers
 -- @feature schedules
 -- @feature runs
+-- @feature children
 -- @feature suspects
 -- @feature limits
 -- @feature fair
@@ -35,6 +36,7 @@
 -- @include raise_level
 -- @include record
 -- @include requeue_front
+-- @include stale_children
 -- @include stale_deaths
 -- @include stale_lines
 -- @include stale_runs
@@ -53,7 +55,7 @@ lease = string.format('%.0f', whole(lease))
 local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, held, lines, unpack(levels)) > 0 then return false end
+  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, held, lines, links, unpack(levels)) > 0 then return false end
   local kept = redis.call('HMGET', stats, 'pulse', 'listening', 'largest', 'rewind', 'levels', 'trends')
   if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] or trend_due(kept[6], now) then return false end
   local since, seen, quiet, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
@@ -116,6 +118,7 @@ pass_stale_turns(q, stats, 20)
 local suspected = forget_deaths(q)
 forget_stale_runs(q, 10)
 forget_stale_dues(q, 10)
+report_stale_children(q, 10)
 forget_stale_slots(q, 20)
 tidy_lines(q, 20)
 

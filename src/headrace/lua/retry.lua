@@ -91,7 +91,7 @@ for i, entry in ipairs(entries) do
         released = free > 0 and string.format('=%.0f', free),
       })
     else
-      depart(q, {entry}, {ids = last and {id}, what = last and DIED})
+      depart(q, {entry}, {ids = last and {id}, what = last and DIED, told = {[id] = short}})
     end
     local ran = listening.history and runs.of_job(steps, own_fields)
       and runs.delivered(steps, id, failures.began(reasons[i], now), now)

@@ -20,7 +20,7 @@ for i = ids, #ARGV, 2 do
       local record = runs.record(steps, id, number)
       if record[2] ~= 'signal' and at[4] ~= 0 then at = record end
     end
-    head = {run.number, runs.record(steps, id, 1)[3], at[1], at[2], at[7], run.build or '', run.waits_for or '', run.held or 0}
+    head = {run.number, runs.record(steps, id, 1)[3], at[1], at[2], at[7], run.more.build or '', run.more.waits_for or '', run.more.held or 0}
   end
   reply[#reply + 1] = head
 end

@@ -1,16 +1,17 @@
--- suspend: end the delivery of a run that sleeps, or waits for signals. Only the present holder may do so.
+-- suspend: end the delivery of a run that sleeps, or waits for signals or children. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), wake (stream)
--- ARGV   call, worker, entry, delivery int, token int, id, enq, release_key flag, began, waits...
+-- ARGV   call, worker, entry, delivery int, token int, id, enq, release_key flag, every flag, began, waits...
 -- REPLY  {1, due}: the run is suspended, due in ms, -1 never · {0}: the lease is lost
 -- COST   20 us + 1 us for each of its waits
 -- token, id, enq: as in step. began: when the delivery began, '+ms' before now or '@ms'. waits: the numbers of its sleeps
--- and waits, as wait answered them. The run goes on when the
--- first of them is over: now, if one is by now. release_key: other jobs of its key may run meanwhile. A suspended run is
+-- and waits, as wait answered them, and of its children. The run goes on when the
+-- first of them is over: now, if one is by now. every: when all are over, which are children, or one has failed. release_key: other jobs of its key may run meanwhile. A suspended run is
 -- held by a consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older
 -- version can't lease it.
 -- @feature leases
 -- @feature suspects
 -- @include began
+-- @include children
 -- @include clock
 -- @include finish
 -- @include limits
@@ -32,17 +33,25 @@ local q = {
 }
 holds.check(q)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end
-runs.of(steps, id, enq)
-local owner, moment, now = runs.ASLEEP, math.huge, clock()
+local run = runs.of(steps, id, enq)
+local owner, moment, now, open = runs.ASLEEP, math.huge, clock(), 0
+local ended = false -- whether the run goes on now
 for i = waits, #ARGV do
   local record = runs.record(steps, id, tonumber(ARGV[i]))
-  local open = record[4] == 0 and (record[2] == 'sleep' or record[2] == 'wait')
-  if record[2] == 'wait' then owner = runs.WAITS end
-  if not open then
-    moment = now
-  elseif record[7] > 0 then
-    moment = math.min(moment, record[7])
+  local is_open = record[4] == 0 and (record[2] == 'sleep' or record[2] == 'wait' or record[2] == 'child')
+  if record[2] ~= 'sleep' then owner = runs.WAITS end
+  if is_open then
+    open = open + 1
+    if record[7] > 0 then moment = math.min(moment, record[7]) end
+  else
+    ended = ended or not every or runs.child_failed(record)
   end
+end
+if ended or open == 0 then moment = now end
+local pending = every and open > 1 and moment ~= now and open or nil
+if run.number > 0 and run.more.pending ~= pending then
+  run.more.pending = pending
+  runs.write(steps, id, run)
 end
 local due = moment == math.huge and 'inf' or string.format('%.0f', moment)
 finish(q, {entry}, {to = owner, hidden = true, released = '=' .. token, itself = true})

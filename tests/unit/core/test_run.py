@@ -120,7 +120,7 @@ def test_a_run_that_was_woken_too_early_is_suspended_again() -> None:
     with pytest.raises(RunSuspended) as end:
         stage(stage.run.sleep("week", 60, release_key=True), ROWS, [1, 2_000_000])
     assert (end.value.step, end.value.due) == ("week", 2000.0)
-    assert stage.sent[1] == ("suspend", ["w", "5-0", 1, 2, "i", "0", 1, "@1000000", 4])
+    assert stage.sent[1] == ("suspend", ["w", "5-0", 1, 2, "i", "0", 1, 0, "@1000000", 4])
     assert stage.departed == [stage.run.claim]
     with pytest.raises(RunLost):
         stage(stage.run.begin("pay", int, once=False))
@@ -207,7 +207,7 @@ def test_waits_side_by_side_suspend_the_run_together() -> None:
         stage(stage.run.begin("pay", int, once=False))
     error = BaseExceptionGroup("of a task group", [RunSuspended("i", "first"), RunLost("i")])
     assert stage(stage.run.leave(error), [1, -1]) is error
-    assert stage.sent[-1] == ("suspend", ["w", "5-0", 1, 1, "i", "0", 0, "@1000000", 1, 2])
+    assert stage.sent[-1] == ("suspend", ["w", "5-0", 1, 1, "i", "0", 0, 0, "@1000000", 1, 2])
     with pytest.raises(RunLost):
         stage(stage.run.wait_for("third", None, release_key=False))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from headrace._protocol.script import names, script
 from tests.chaos import mutants as chaos
+from tests.children import mutants as children
 from tests.cluster import mutants as cluster
 from tests.fair import mutants as fair
 from tests.flows import mutants as flows
@@ -25,7 +26,7 @@ def edits() -> Iterator[tuple[str, str, str, str]]:
         for script_name, old, new in mutant.edits:
             yield bug, script_name, old, new
     some = (model.MUTANTS, model.SCHEDULES, model.HAND_OVER, model.ORDERED, model.RESHARDING)
-    some += (flows.MUTANTS, steps.MUTANTS, steps.UNDONE, fair.PICKS)
+    some += (flows.MUTANTS, steps.MUTANTS, steps.UNDONE, fair.PICKS, children.MUTANTS)
     for bug, (changes, _) in (*fair.MUTANTS.items(), *fair.SLOTS.items()):
         for script_name, old, new in changes:
             yield bug, script_name, old, new

@@ -433,14 +433,22 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         """
         return await self._drive(self._results(ids, timeout))
 
-    async def cancel(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> bool:
+    async def cancel(
+        self,
+        id: str,
+        *,
+        key: str | None = None,
+        cascade: bool = True,
+        timeout: Timeout = None,
+    ) -> bool:
         """Remove a job, in any state but dead. A worker that holds it finds its lease lost.
         cancel.lua, O(1).
 
         *key*: the job's key. With it, a sharded queue asks one shard. Without it, it asks all
-        shards.
+        shards. *cascade*: whether the children that its run has started, and theirs, are cancelled,
+        too, with one cancel.lua each.
         """
-        return await self._drive(self._verbs.cancel(id, key), None, timeout)
+        return await self._drive(self._verbs.cancel(id, key, cascade=cascade), None, timeout)
 
     async def signal(
         self,

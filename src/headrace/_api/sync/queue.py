@@ -428,14 +428,22 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         """
         return self._drive(self._results(ids, timeout))
 
-    def cancel(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> bool:
+    def cancel(
+        self,
+        id: str,
+        *,
+        key: str | None = None,
+        cascade: bool = True,
+        timeout: Timeout = None,
+    ) -> bool:
         """Remove a job, in any state but dead. A worker that holds it finds its lease lost.
         cancel.lua, O(1).
 
         *key*: the job's key. With it, a sharded queue asks one shard. Without it, it asks all
-        shards.
+        shards. *cascade*: whether the children that its run has started, and theirs, are cancelled,
+        too, with one cancel.lua each.
         """
-        return self._drive(self._verbs.cancel(id, key), None, timeout)
+        return self._drive(self._verbs.cancel(id, key, cascade=cascade), None, timeout)
 
     def signal(
         self,

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import asdict, frozen
 
 from headrace._core.effects import Call, send, send_all
 from headrace._core.queue.calls import by_ids, through
+from headrace._core.steps import children
 from headrace._model.letters import reason_key
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
@@ -20,6 +21,7 @@ from headrace._protocol.limits import LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 
+R = TypeVar("R")
 PAGES_A_STEP = 5  # each of `LISTED_PER_SCRIPT` jobs, or `BYTES_PER_SCRIPT`
 Choose = Callable[[Sequence[JobState[Any]]], Call[Sequence[bool]]]
 
@@ -95,9 +97,12 @@ def _act(
     ids = [one.job.id for one, is_meant in zip(found, wanted, strict=True) if is_meant]
     match action:
         case "cancel":
-            return (yield from _each([admin_ops.cancel(ops, one) for one in ids]))
+            gone = yield from _each([admin_ops.cancel(ops, one) for one in ids])
+            open_children = [child for one in gone for child in one.children]
+            yield from children.cancel(ops, open_children)
+            return sum(map(bool, gone))
         case "reschedule":
-            return (yield from _each([admin_ops.reschedule(ops, one, None) for one in ids]))
+            return sum((yield from _each([admin_ops.reschedule(ops, one, None) for one in ids])))
         case "expire":
             return (
                 (yield from by_ids(partial(admin_ops.expire, ops), ids, LISTED_PER_SCRIPT))
@@ -117,10 +122,10 @@ def _act(
             return done
 
 
-def _each(ops: Sequence[Op[bool]]) -> Call[int]:
-    done = 0
+def _each(ops: Sequence[Op[R]]) -> Call[list[R]]:
+    done: list[R] = []
     for start in range(0, len(ops), OPS_PER_TRIP):
-        done += sum((yield from send_all(ops[start : start + OPS_PER_TRIP])))
+        done += yield from send_all(ops[start : start + OPS_PER_TRIP])
     return done
 
 

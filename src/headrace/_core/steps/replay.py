@@ -53,7 +53,8 @@ class Replay(Run):
     @property
     def unused(self) -> list[str]:
         """The recorded names that the handler has not asked for."""
-        return [name for name in self.records or () if name and name not in self.asked]
+        seen = self.asked | self.sourced
+        return [name for name in self.records or () if name and name not in seen]
 
     def begin(
         self, name: object, function: Any, *, once: bool, undo: Any = None
@@ -103,8 +104,8 @@ class Replay(Run):
         except StopIteration as done:
             return cast("R", done.value)
 
-    def _ask(self, what: str, name: object) -> str:
-        self._name = super()._ask(what, name)
+    def ask(self, what: str, name: object) -> str:
+        self._name = super().ask(what, name)
         return self._name
 
     def _suspend(self) -> Call[None]:

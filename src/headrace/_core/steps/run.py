@@ -60,6 +60,8 @@ class Values(Protocol):
         self, what: str, data: bytes | None, function: Callable[..., Any] | None = None
     ) -> Any: ...
 
+    def result(self, what: str, data: bytes | None, codec: Any, decode: Any) -> Any: ...
+
 
 def ignored(*_: object) -> None:
     """Do nothing. This is the default of a run's callbacks."""
@@ -70,6 +72,7 @@ def ignored(*_: object) -> None:
 class Wait:
     number: int  # of its record
     release_key: bool  # other jobs of the key may run meanwhile
+    group: int = 0  # of children that are all to be over, before the run goes on
 
 
 @define(eq=False)
@@ -99,6 +102,8 @@ class Run:
     """The build of the worker that began the run, once the records were read."""
     began_last: int = 0  # ms when the last of the records that were read began
     asked: set[str] = field(factory=set[str])
+    sourced: set[str] = field(factory=set[str])  # signals that are sources of `first`
+    labels: dict[str, int] = field(factory=dict[str, int])  # how often each was numbered
     made: list[tuple[str, Any]] = field(factory=list[tuple[str, Any]])
     """The coroutines that the handler made, each with the words of its call."""
     # steps whose functions run, and sleeps and waits not yet recorded
@@ -141,7 +146,7 @@ class Run:
         `ConfigurationError` for a name that was asked for before, or an annotation that can't be
         read. Raises `RunLost` and `CodecError`, too.
         """
-        label = self._ask("step", name)
+        label = self.ask("step", name)
         runs = False
         if not callable(function):
             raise TypeError(
@@ -163,7 +168,7 @@ class Run:
                     yield from self.record(label, None, 0.0, kind="once", ended=False)
                 runs = True
                 return False, None
-            self._must_be(record, "step", "once", "undoable", "undone")
+            self.must_be(record, "step", "once", "undoable", "undone")
             if not record.ended:
                 raise InDoubt(label)
             value = self.values.decoded(f"step {label!r}", record.value, function)
@@ -198,25 +203,25 @@ class Run:
 
     def sleep(self, name: object, duration: object, *, release_key: bool) -> Call[None]:
         """Return if the time has come. Raises `RunSuspended` if not, `RunLost`."""
-        label = self._ask("sleep", name)
+        label = self.ask("sleep", name)
         due = moment("duration", duration, self.claim.leased_at)
         if not due:
             raise TypeError("duration must be seconds, a timedelta or an aware datetime, not None")
-        record = yield from self._recorded(label, "sleep", "+0" if self.skip_sleeps else due)
+        record = yield from self.waiting(label, "sleep", "+0" if self.skip_sleeps else due)
         if not (record.over(self.claim.leased_at) or self.skip_sleeps):
-            yield from self._stop(record, release_key=release_key)
-        self._resume(record)
+            yield from self.stop([record], release_key=release_key)
+        self.resume(record)
 
     def wait_for(self, name: object, timeout: object, *, release_key: bool) -> Call[Any]:
         """Return the data of a signal. Raises `RunSuspended` if it has not come, `TimeoutError` if
         it did not come in time, `RunLost`, `CodecError`.
         """
-        label = self._ask("wait", name)
+        label = self.ask("wait", name)
         due = moment("timeout", timeout, self.claim.leased_at)
-        record = yield from self._recorded(label, "wait", due)
+        record = yield from self.waiting(label, "wait", due)
         if not record.over(self.claim.leased_at):
-            yield from self._stop(record, release_key=release_key)
-        self._resume(record)
+            yield from self.stop([record], release_key=release_key)
+        self.resume(record)
         if not record.ended:
             raise TimeoutError(f"no signal {label!r} has come in time")
         return self.values.decoded(f"signal {label!r}", record.value)
@@ -257,12 +262,17 @@ class Run:
         it went another way.
         """
         for name in self.records or () if completed else ():
-            if name and name not in self.asked:
+            if name and name not in self.asked | self.sourced:
                 self.note("steps_unused", name)
 
-    # -- parts -------------------------------------------------------------------------------------
+    # -- parts, also of other verbs ----------------------------------------------------------------
 
-    def _ask(self, what: str, name: object) -> str:
+    def numbered(self, label: str) -> str:
+        """Return a name for a record that was given none, as the calls of this run count it."""
+        count = self.labels[label] = self.labels.get(label, 0) + 1
+        return label if count == 1 else f"{label}-{count}"
+
+    def ask(self, what: str, name: object) -> str:
         """Check the name of a step, and that the run goes on. Sleeps and waits may join those that
         end the handler."""
         left = self.ended or (self.leaving if what == "step" else None)
@@ -299,13 +309,13 @@ class Run:
             raise self.leaving
         return self.records
 
-    def _resume(self, record: Record) -> None:
+    def resume(self, record: Record) -> None:
         """Note that this delivery continues the run behind a sleep or wait. Nothing has begun since
         that was over."""
         if record.began < (record.ended or record.due) >= self.began_last:
             self.note("run_resumed", record.name, record.traced)
 
-    def _must_be(self, record: Record, *kinds: str) -> None:
+    def must_be(self, record: Record, *kinds: str) -> None:
         if record.kind not in kinds:
             raise ConfigurationError(
                 f"{record.name!r} was recorded as a {record.kind}, and is a {kinds[0]} now: give what is new another "
@@ -329,21 +339,21 @@ class Run:
             took=took,
             ttl=self.ttl,
         )
-        number = yield from self._noting(op)
+        (number,) = yield from self.noting([op])
         if number <= LOST:
-            raise self._refused(name, number)
+            raise self.refused(name, number)
         self.recorded = True
         records[name] = Record(number, name, kind, 0, int(ended), 0, value, 0)
 
-    def _noting(self, op: Op[R]) -> Call[R]:
-        """Send an operation that makes a record. The first one of a run follows its build."""
-        ops: list[Op[Any]] = [with_durability(op, self.durable)]
+    def noting(self, ops: Sequence[Op[R]]) -> Call[list[R]]:
+        """Send operations that make records. The first one of a run follows its build."""
+        durable: list[Op[Any]] = [with_durability(op, self.durable) for op in ops]
         if self.build and not self.records:
-            ops.insert(0, step_ops.build(self.ops, self.claim, self.build))
-        answer: R = (yield Send(ops))[-1]
-        return answer
+            durable.insert(0, step_ops.build(self.ops, self.claim, self.build))
+        answers: list[R] = (yield Send(durable))[-len(ops) :]
+        return answers
 
-    def _recorded(self, name: str, kind: str, due: str) -> Call[Record]:
+    def waiting(self, name: str, kind: str, due: str) -> Call[Record]:
         """Return the record of a sleep or wait, which is made now if there is none."""
         self.running.add(name)
         try:
@@ -352,11 +362,11 @@ class Run:
                 if "" in records:
                     yield from self.undos.missing(self, name)
                 op = step_ops.wait(self.ops, self.claim, name, kind, due)
-                answer = yield from self._noting(op)
+                (answer,) = yield from self.noting([op])
                 if answer.state == "refused":
-                    raise self._refused(name, answer.why)
+                    raise self.refused(name, answer.why)
                 records[name] = self._answered(name, kind, answer)
-            self._must_be(records[name], kind)
+            self.must_be(records[name], kind)
             return records[name]
         finally:
             self.running.discard(name)
@@ -368,24 +378,30 @@ class Run:
         due = 1 if answer.state == "over" else round((answer.due or 0) * 1000)
         return Record(answer.number, name, kind, 1, ended, 0, answer.value, due)
 
-    def _stop(self, record: Record, *, release_key: bool) -> Call[NoReturn]:
-        """Raise `RunSuspended` when no step runs beside this sleep or wait."""
+    def stop(
+        self, records: Sequence[Record], *, release_key: bool = False, every: bool = False
+    ) -> Call[NoReturn]:
+        """Raise `RunSuspended` when no step runs beside these waits. The run goes on when the first
+        of them is over, or with *every* all of them."""
+        names = [record.name for record in records]
         if "" in (self.records or ()) and self.undos.dies(self):
-            yield from self.undos.missing(self, record.name)
-        self.waits[record.name] = Wait(record.number, release_key)
+            yield from self.undos.missing(self, names[0])
+        group = records[0].number if every else 0
+        for record in records:
+            self.waits[record.name] = Wait(record.number, release_key, group)
         try:
             yield from self.until_alone()
             if self.ended is None and not self.lost and not self.handled:
-                self.ended = RunSuspended(self.claim.job.id, record.name)
+                self.ended = RunSuspended(self.claim.job.id, names[0])
                 yield from self._suspend()
         except BaseException:
-            del self.waits[record.name]  # the handler does not wait for it any more
+            for name in names:
+                self.waits.pop(name, None)  # the handler does not wait for it any more
             raise
         if self.lost and not isinstance(self.ended, RunSuspended):
             raise RunLost(self.claim.job.id)
-        end = RunSuspended(
-            self.claim.job.id, record.name, record.due / 1000 if record.due else None
-        )
+        dues = [record.due / 1000 for record in records if record.due]
+        end = RunSuspended(self.claim.job.id, names[0], min(dues, default=None))
         self.leaving = self.leaving or end
         raise end
 
@@ -413,7 +429,7 @@ class Run:
             self.parting = False
             raise
         if not held:
-            self._refused(self.waits_for, LOST)
+            self.refused(self.waits_for, LOST)
             return
         self.depart(self.claim)
         if not any(continues(self.rule, build, self.begun_by) for build in builds if build):
@@ -425,8 +441,13 @@ class Run:
             return
         waits = list(self.waits.values())
         release_key = all(wait.release_key for wait in waits)
+        groups = {wait.group for wait in waits}
         op = step_ops.suspend(
-            self.ops, self.claim, [wait.number for wait in waits], release_key=release_key
+            self.ops,
+            self.claim,
+            [wait.number for wait in waits],
+            release_key=release_key,
+            every=len(groups) == 1 and groups != {0},
         )
         self.parting = True
         try:
@@ -436,7 +457,7 @@ class Run:
             self.parting = False
             raise
         if not held:
-            self._refused(next(iter(self.waits)), LOST)
+            self.refused(next(iter(self.waits)), LOST)
             return
         self.depart(self.claim)
         self.note("run_suspended", next(iter(self.waits)))
@@ -446,7 +467,7 @@ class Run:
         self.progress = None
         return () if latest is None else (step_ops.progress(self.ops, self.claim, *latest),)
 
-    def _refused(self, name: str, why: int) -> BaseException:
+    def refused(self, name: str, why: int) -> BaseException:
         if why == LOST:
             self.ended = RunLost(self.claim.job.id)
             self.claim.job.lost.set()

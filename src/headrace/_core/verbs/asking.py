@@ -24,12 +24,18 @@ def where(
     return map.where(id, key) if (yield from map.look(table)) else found
 
 
+def answers(
+    map: OneShard | ShardMap, id: str, key: str | None, op: Callable[[Ops, str], Op[R]]
+) -> Call[list[R]]:
+    name, tiers = yield from where(map, id, key)
+    ops = [op(shard, name) for shard in chain(*tiers)]
+    return (yield from send_all(ops)) if ops else []
+
+
 def each(
     map: OneShard | ShardMap, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]
 ) -> Call[bool]:
-    name, tiers = yield from where(map, id, key)
-    ops = [op(shard, name) for shard in chain(*tiers)]
-    return any((yield from send_all(ops)) if ops else ())
+    return any((yield from answers(map, id, key, op)))
 
 
 def first(

@@ -23,9 +23,10 @@ from headrace._core.shards.enqueue import AsRoomIs, Freely, admit_anywhere, enqu
 from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.map import ShardMap, named
 from headrace._core.shards.transfer import Targets, hand_over
+from headrace._core.steps import children
 from headrace._core.steps.run import refused
 from headrace._core.verbs.admin import AdminVerbs, ShardedAdmin
-from headrace._core.verbs.asking import M, each, where
+from headrace._core.verbs.asking import M, answers, where
 from headrace._core.verbs.results import ResultVerbs, ShardedResults
 from headrace._core.verbs.schedules import ScheduleVerbs, ShardedSchedules
 from headrace._core.verbs.views import ShardedViews, ViewVerbs
@@ -139,8 +140,13 @@ class QueueVerbs(Generic[M]):
             raise refused(f"signal {name!r}", outcome)
         return step_ops.SIGNAL_OUTCOMES[outcome]
 
-    def cancel(self, id: str, key: str | None) -> Call[bool]:
-        return each(self.map, id, key, admin_ops.cancel)
+    def cancel(self, id: str, key: str | None, *, cascade: bool) -> Call[bool]:
+        """Cancel a job, and with *cascade* its children."""
+        gone = yield from answers(self.map, id, key, admin_ops.cancel)
+        if cascade:
+            open_children = [child for one in gone for child in one.children]
+            yield from children.cancel(self.map.ops, open_children)
+        return any(gone)
 
     # -- the whole queue ---------------------------------------------------------------------------
 

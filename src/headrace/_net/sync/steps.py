@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 from headrace._core.effects import Call, Effect, Send, Sleep
+from headrace._core.steps import children
 from headrace._core.steps.run import Run
-from headrace._model.steps import NAME_CHARACTERS, fraction_of
+from headrace._model.steps import NAME_CHARACTERS, Signal, Timer, fraction_of
 from headrace._net.sync.colour import (
     Driven,
     background,
@@ -95,18 +97,47 @@ class Steps:
         return made(
             self.run.made,
             f"sleep {name!r:.100}",
-            self._sleep(name, duration, release_key=release_key),
+            self._waited("sleep", name, self.run.sleep(name, duration, release_key=release_key)),
         )
 
     def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Driven[Any]:
         return made(
             self.run.made,
             f"wait {name!r:.100}",
-            self._wait_for(name, timeout, release_key=release_key),
+            self._waited("wait", name, self.run.wait_for(name, timeout, release_key=release_key)),
         )
 
     def undo(self) -> Driven[Any]:
         return made(self.run.made, "job.undo()", self._undo())
+
+    def child(self, call: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Driven[Any]:
+        child = children.new(self.run, call, args, options)
+        return self._child(child.name, children.run(self.run, child))
+
+    def children(self, calls: Any, at_most: int | None, failed: str) -> Driven[Any]:
+        some = children.each(self.run, calls)
+        cancels = children.cancels(failed)
+        most = children.most(at_most)
+        label = some[0].name if some else ""
+        return self._child(label, children.run_all(self.run, some, most, cancels=cancels))
+
+    def start(self, call: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Driven[Any]:
+        child = children.new(self.run, call, args, options)
+        return self._child(child.name, children.start(self.run, child))
+
+    def first(self, sources: Mapping[str, Any]) -> Driven[Any]:
+        named = children.sources_of(self.run, sources)
+        label = self.run.numbered("first")
+        return self._child(label, children.first(self.run, label, named))
+
+    def signal_of(self, name: str) -> Signal:
+        return children.signal_of(name)
+
+    def timer(self, after: timedelta, until: datetime | None) -> Timer:
+        return children.timer(after, until)
+
+    def _child(self, name: str, call: Call[Any]) -> Driven[Any]:
+        return made(self.run.made, f"child {name!r:.100}", self._waited("child", name, call))
 
     def _step(
         self,
@@ -138,13 +169,9 @@ class Steps:
         with self._taking("undo", ""):
             undone(self.run, self.drive)
 
-    def _sleep(self, name: str, duration: Any, *, release_key: bool) -> Any:
-        with self._taking("sleep", name):
-            return self.drive(self.run.sleep(name, duration, release_key=release_key))
-
-    def _wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
-        with self._taking("wait", name):
-            return self.drive(self.run.wait_for(name, timeout, release_key=release_key))
+    def _waited(self, kind: str, name: str, call: Call[Any]) -> Any:
+        with self._taking(kind, name):
+            return self.drive(call)
 
     def leave(self, error: BaseException | None, result: Any) -> BaseException | None:
         """Finish the run after its handler has ended. Return the error that settles its job."""

@@ -3,9 +3,10 @@
 -- HOOKS  forgets: runs.wake (asleep), removes: runs.remove (steps)
 -- Runs: the records of jobs that take steps, in the hash `steps`. The field '<id>' is the run itself: its number of
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
--- not ended, signals that no wait has taken), the build of the worker that began it, and of one that was held
--- back for another build, for which, and until when, in ms. '<id>\t<number>' is a record: name, kind
--- (step, once, undoable, undone, sleep, wait, signal; with the name '' undoing, dying), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
+-- not ended, signals that no wait has taken), and by name what few runs have: children, the number of its open children;
+-- pending, how many of them end before it goes on; build, of the worker that began it; of a run that was
+-- held back for another build: waits_for, that build, and held, until when, in ms. '<id>\t<number>' is a record: name, kind
+-- (step, once, undoable, undone, sleep, wait, signal, child; with the name '' undoing, dying), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
 -- when it is due (0: never), the traceparent of the delivery that a sleep or wait ended, '' if none, its place among
 -- the records that began in the same ms, if that is not its number (a wait has the number of a signal that came before
 -- it), the sender of its signal, and when, and in a history the bytes of a value that was left out.
@@ -16,6 +17,7 @@
 local runs = {
   RECORDS = 1000, BYTES = 1048576, KEPT_BYTES = 65536, DELIVERIES_BYTES = 16384,
   ASLEEP = 'parked:asleep', WAITS = 'parked:waits',
+  CHILD_STATE = 13, CHILD_HOME = 14, CHILD_ID = 15, -- parts of the record of a child: see children
 }
 -- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
 -- jobs of a level that they do not know: they count these jobs, and hand out none.
@@ -35,11 +37,11 @@ function runs.unpacked(kept)
   return readable and type(list) == 'table' and list or nil
 end
 function runs.read(steps, id)
-  local number, bytes, enq, open, build, waits_for, held = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
+  local number, bytes, enq, open, more = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
   if type(number) ~= 'number' or type(open) ~= 'table' then return nil end
-  return {number = number, bytes = bytes, enq = enq, open = open, build = build, waits_for = waits_for, held = held}
+  return {number = number, bytes = bytes, enq = enq, open = open, more = type(more) == 'table' and more or {}}
 end
-function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.build, run.waits_for, run.held}) end
+function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, next(run.more) and run.more}) end
 function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(run)) end
 -- The names of all fields of a run.
 function runs.fields(id, run)
@@ -52,11 +54,30 @@ function runs.forget(steps, id)
   local run = runs.read(steps, id)
   if run then redis.call('HDEL', steps, unpack(runs.fields(id, run))) end
 end
+function runs.home_of(steps) return string.sub(steps, 1, -6) end
+function runs.is_open_child(record) return record[2] == 'child' and record[4] == 0 end
+-- The parent of a child, as its link has it; nil of another job.
+function runs.parent_of(links, id)
+  local link = redis.call('HGET', links, id)
+  return link and runs.unpacked(link) or nil
+end
+-- Let the links of a run's open children name its place: it has moved, or its records have other numbers.
+function runs.follow(steps, id, rows)
+  for number, record in ipairs(rows) do
+    local links = runs.is_open_child(record) and record[runs.CHILD_HOME] .. 'links'
+    local link = links and runs.parent_of(links, record[runs.CHILD_ID])
+    if link then
+      link[1], link[2], link[4] = runs.home_of(steps), id, number
+      redis.call('HSET', links, record[runs.CHILD_ID], cmsgpack.pack(link))
+    end
+  end
+end
 -- The name of the run of a dead letter, in place of its id.
 function runs.of_letter(letter) return '\n' .. letter end
 -- Move the records of a run to another name, or another hash. Answers their values.
 function runs.carry(steps, id, run, to_steps, to_id)
   local names, to_names, kept = runs.fields(id, run), runs.fields(to_id, run), {}
+  if run.more.children then runs.follow(to_steps, to_id, runs.records(steps, id, run)) end
   runs.forget(to_steps, to_id)
   for i, value in ipairs(redis.call('HMGET', steps, unpack(names))) do
     if value then kept[#kept + 1], kept[#kept + 2] = to_names[i], value end
@@ -73,7 +94,7 @@ function runs.of(steps, id, enq)
     runs.forget(steps, id)
     run = nil
   end
-  run = run or {number = 0, bytes = 0, enq = enq, open = {}}
+  run = run or {number = 0, bytes = 0, enq = enq, open = {}, more = {}}
   if run.enq == '' then run.enq = enq end
   return run
 end
@@ -93,7 +114,7 @@ end
 -- The records of a run, and last its build, if it has one.
 function runs.listed(steps, id, run)
   local rows = runs.records(steps, id, run)
-  if run.build then rows[#rows + 1] = {run.build} end
+  if run.more.build then rows[#rows + 1] = {run.more.build} end
   return rows
 end
 -- The names of the steps that are still to be undone, the last first; '' without any.
@@ -204,14 +225,19 @@ function runs.keep(steps, id, run, numbers)
     before[number] = n
   end
   run.bytes = 0
+  run.more.children = nil
+  local stay = {}
   for i, number in ipairs(numbers) do
     local record = rows[number]
+    stay[i] = record
+    if runs.is_open_child(record) then run.more.children = (run.more.children or 0) + 1 end
     if run.open[record[1]] == number then open[record[1]] = i end
     if record[9] then record[9] = (before[math.floor(record[9])] or n) + 0.5 end
     run.bytes = run.bytes + runs.size(record)
     kept[2 * i - 1], kept[2 * i] = runs.field(id, i), cmsgpack.pack(record)
   end
   run.number, run.open = n, open
+  if run.more.children then runs.follow(steps, id, stay) end
   redis.call('HDEL', steps, unpack(gone))
   redis.call('HSET', steps, id, runs.packed(run), unpack(kept))
 end

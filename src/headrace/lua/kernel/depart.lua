@@ -54,9 +54,9 @@ local function free_ids(q, names, ids, gone)
   for i = 1, #nameless do free[#free + 1] = nameless[i] end
   return free
 end
--- Report to the features that jobs, *known* by these names, have left: see the field what of depart.
-local function tell_of(q, known, what)
-  -- @hooks departs(q, known, what)
+-- Report to the features that jobs, *known* by these names, have left: see the fields what and told of depart.
+local function tell_of(q, known, what, told)
+  -- @hooks departs(q, known, what, told)
   if what == REMOVED then
     -- @hooks removes(q, known)
   end
@@ -64,7 +64,9 @@ end
 -- Let jobs leave. *entries*: their names; several are all in the jobs stream. *how*:
 --   ids     the ids of the jobs beside *entries*, '' or nil of a job without; if there is no list, the ids stay, as the
 --           jobs get other entries
---   what    COMPLETED, DIED or REMOVED: their flows learn this; the run of a job that is REMOVED loses its records
+--   what    COMPLETED, DIED or REMOVED: their flows, and the runs that started them, learn this; the run of a job that is
+--           REMOVED loses its records
+--   told    by id, the result of a job that is COMPLETED, or why it DIED
 -- Answers the number of jobs that were there; of a single entry whether it was leased or parked; and for each entry 1, or
 -- 0 if it had gone before. q: asleep, unless all are leased; levels, unless all are in the jobs stream; wake, if the next
 -- job of a key is to wake a reader; traces, to keep the runs of removed jobs for the history; unnoted, if nothing is kept
@@ -72,7 +74,7 @@ end
 local function depart(q, entries, how)
   local number, leased, gone = remove_entries(q, entries)
   local known = how.ids and free_ids(q, entries, how.ids, gone)
-  if how.what then tell_of(q, known, how.what) end
+  if how.what then tell_of(q, known, how.what, how.told) end
   return number, leased, gone
 end
 -- The same for delayed jobs, which have no entries, by their ids.

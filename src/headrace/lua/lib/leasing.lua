@@ -99,18 +99,18 @@ function leasing.hand_out(q, entry, fields, count)
     require_streams(q.dead)
     if q.order then turning.write(q) end
     tried.add(q.turns, entry, own)
-    depart(q, {entry}, {ids = {own.id}, what = DIED})
-    if q.order then q.heads, q.passed = {}, true end -- the next job of its key is in front now
-    own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
-    own.enq = own.enq or string.match(entry, '^%d+')
     local reason = 'no attempts left: its workers died, or let its leases expire'
     if deaths >= suspects.AT_MOST then
       reason = string.format('no attempts left: its process died %d times while it ran', deaths)
     end
-    if deaths > 0 then redis.call('HDEL', q.deaths, entry) end
     if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
       reason = reason .. '; before that: ' .. own.reason
     end
+    depart(q, {entry}, {ids = {own.id}, what = DIED, told = {[own.id or entry] = reason}})
+    if q.order then q.heads, q.passed = {}, true end -- the next job of its key is in front now
+    own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
+    own.enq = own.enq or string.match(entry, '^%d+')
+    if deaths > 0 then redis.call('HDEL', q.deaths, entry) end
     local trace = q.listening.history and runs.of_job(q.steps, own) and runs.kept(q.steps, own.id, q.attempts.room)
     local letter = keep_dead(q, q.dead_limit, reason, q.worker, releases, own, headers)
     local n = #q.dead_ids + 1

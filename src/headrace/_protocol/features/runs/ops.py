@@ -7,17 +7,18 @@ from typing import Any
 
 from attrs import frozen
 
-from headrace._model.checks import term
-from headrace._model.job import Claim, Job, on_wire
+from headrace._model.checks import LEVELS_AT_MOST, term
+from headrace._model.job import PARENT, Claim, Job, NewJob, on_wire
 from headrace._model.steps import Record
 from headrace._protocol.features.runs.records import Records, records
 from headrace._protocol.keys import wire_id
 from headrace._protocol.op import Arg, Op
-from headrace._protocol.queue_ops import Ops
+from headrace._protocol.queue_ops import FOLLOWED, Ops
 from headrace._protocol.replies import raw, text
 
 MODES = ("undoing", "dying")  # kinds of the record without a name
 LOST, RECORDS_SPENT, BYTES_SPENT = 0, -1, -2  # why nothing was recorded
+TAKEN, TOO_DEEP = -3, -4  # why no child was started
 SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}
 
 
@@ -130,13 +131,36 @@ def _suspended(reply: Any) -> tuple[bool, float | None]:
 
 
 def suspend(
-    ops: Ops, claim: Claim, waits: Sequence[int], *, release_key: bool = False
+    ops: Ops,
+    claim: Claim,
+    waits: Sequence[int],
+    *,
+    release_key: bool = False,
+    every: bool = False,
 ) -> Op[tuple[bool, float | None]]:
-    """Suspend a run until the first of the sleeps and waits with these numbers is over. The answer
-    is whether the lease was held, and when the first is due.
+    """Suspend a run until the first of the sleeps, waits and children with these numbers is over,
+    or with *every* all of them, which are children, or one has failed. The answer is whether the
+    lease was held, and when the first is due.
     """
     args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
-    return ops.op("suspend", [*args, int(release_key), claim.began, *waits], _suspended)
+    return ops.op("suspend", [*args, int(release_key), int(every), claim.began, *waits], _suspended)
+
+
+def child(ops: Ops, claim: Claim, name: str, job: NewJob[Any]) -> Op[tuple[int, str]]:
+    """Start a child, whose record has this *name*. The answer is the record's number and the
+    child's id, or why there is none. Raises `ConfigurationError` for a queue of another group.
+    """
+    keys, _, delay, fields = ops.follow(job)
+    level = [keys.key("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority]
+    others = [*(keys.key(key) for key in FOLLOWED), level, keys.key("links")]
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), name]
+    args += [claim.job.attempt, delay, job.priority, *fields]
+    return ops.op("child", [*args, PARENT, f"{claim.job.queue} {claim.job.id}"], _child, others)
+
+
+def _child(reply: Any) -> tuple[int, str]:
+    code, *rest = reply
+    return (rest[0], text(rest[1])) if rest else (code, "")
 
 
 def _holding(reply: Any) -> tuple[bool, float, list[str]]:

@@ -35,10 +35,13 @@ def _record(
     by: Any = b"",
     sent: int = 0,
     omitted: int = 0,
+    outcome: Any = b"",
+    home: Any = b"",
+    child: Any = b"",
 ) -> Record:
     kept = None if value is None else raw(value)
     known = (text(name), text(kind), began, ended, attempt, kept, due, text(traced))
-    return Record(number, *known, text(by), sent, omitted)
+    return Record(number, *known, text(by), sent, omitted, text(outcome), text(home), text(child))
 
 
 def progress_of(kept: Any) -> Progress | None:
