@@ -335,6 +335,20 @@ def test_a_run(site: Any, queue: Queue) -> None:
     assert "page 12" not in words
 
 
+def test_children_of_a_run(site: Any, newest: Server) -> None:
+    """Each is a row that leads to the page of its job."""
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x", id="a")
+        with pytest.raises(RunSuspended):
+            queue.lease().job.run_all([("q/parts", b"north"), ("q/parts", b"south")])
+    one = site()
+    shown = one.get("job", queue="q", id="a").text
+    links = re.findall(r'↳ <a href="(job\?[^"]*)"', shown)
+    assert len(links) == 2
+    assert [one.get(unescape(link)).status_code for link in links] == [200, 200]
+    assert "running" in text(one.get("job", queue="q", id="a"))
+
+
 def test_a_failure_that_was_overcome_is_below_and_in_the_past(site: Any, newest: Server) -> None:
     """The page of a waiting run leads with its signal, the page of a retried job with the
     reason."""

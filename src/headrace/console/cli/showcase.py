@@ -86,10 +86,15 @@ def _write() -> int:
 
 
 def _answer(job: Job[Any]) -> bytes:
-    for name in ("look up the order", "draft the answer"):
-        job.step(name, _ask_model, job.id)
+    job.run_all([("agents/searches", place) for place in (b"orders", b"mails", b"payments")])
+    job.step("draft the answer", _ask_model, job.id)
     job.sleep("let others see it", 2.0)
     return json.dumps(job.wait_for("approval", timeout=86400.0)).encode()
+
+
+def _search(job: Job[Any]) -> bytes:
+    time.sleep(CHANCE.uniform(0.5, 4.0))
+    return b"found in " + job.payload
 
 
 def _ask_model(question: str) -> dict[str, Any]:
@@ -116,6 +121,7 @@ def _declare(mailer: Worker, clerk: Worker, queues: Mapping[str, Queue], flow: F
     clerk.handler(
         "agents", kind="refund", concurrency=4, retry=Retry(attempts=9, wait=1.0), **KEPT
     )(_answer)
+    clerk.handler("agents/searches", concurrency=4, **KEPT)(_search)
     for stage, after in (("order", "pack"), ("pack", "ship"), ("ship", "bill"), ("bill", ())):
         flow.stage(stage, next=after, retry=Retry(attempts=1))(_handle_stage)
     clerk.flow(flow)
