@@ -28,7 +28,7 @@ MISSING = object()
 
 
 def gone(function: Callable[..., Any], names: list[str]) -> list[str]:
-    """Return those of *names* that the code of a handler takes no more."""
+    """Return the *names* that the code of a handler takes no more."""
     patterns = _Code(function).patterns()
     return [
         name for name in names if not any(re.fullmatch(one, name, re.DOTALL) for one in patterns)

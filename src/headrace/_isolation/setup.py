@@ -1,4 +1,4 @@
-"""An isolated handler's settings become those of a plain function that waits for a child."""
+"""An isolated handler becomes a plain function that waits for a child."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Cancelled:
 
 
 def _cancelled(reply: Any) -> Cancelled:
-    if not isinstance(reply, list):
+    if isinstance(reply, int):
         return Cancelled(bool(reply))
     words = [*map(text, reply[1:])]
     return Cancelled(True, [*zip(words[::2], words[1::2], strict=True)])

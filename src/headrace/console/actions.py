@@ -306,7 +306,7 @@ def _value_of(form: Form) -> tuple[str | None, ...] | None:
         parts = None
     if not isinstance(parts, list):
         raise Refused("value can't be read: give a JSON array.")
-    some: list[Any] = parts
+    some: list[Any] = parts  # pyright: ignore[reportUnknownVariableType]
     if not all(part is None or isinstance(part, str) for part in some):
         raise Refused("value can't be read: give texts, or null.")
     return tuple(some)

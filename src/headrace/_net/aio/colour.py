@@ -100,7 +100,7 @@ def made(calls: list[tuple[str, Any]], what: str, call: Driven[T]) -> Driven[T]:
 
 
 def callable_here(_what: str, _function: object) -> None:
-    """Take any function, as those of this colour may be async."""
+    """Take any function, because a function of this colour may be async."""
 
 
 async def settled(value: Any) -> Any:

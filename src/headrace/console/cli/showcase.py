@@ -94,7 +94,8 @@ def _answer(job: Job[Any]) -> bytes:
 
 def _search(job: Job[Any]) -> bytes:
     time.sleep(CHANCE.uniform(0.5, 4.0))
-    return b"found in " + job.payload
+    found: bytes = b"found in " + job.payload
+    return found
 
 
 def _ask_model(question: str) -> dict[str, Any]:
