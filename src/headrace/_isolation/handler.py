@@ -14,8 +14,8 @@ from headrace._core.effects import Call, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._isolation.carried import innermost, unwrapped, wrapped
 from headrace._isolation.children import Children, Process
+from headrace._isolation.described import carried_out, described
 from headrace._isolation.link import Broken, Head, Message
-from headrace._isolation.steps import carried_out, described
 from headrace._isolation.values import packed, remade, told, unpacked
 from headrace._model.codec import as_bytes
 from headrace._model.job import Job

@@ -18,65 +18,24 @@ from typing import Any, Protocol, cast
 from attrs import asdict, evolve, frozen
 
 from headrace._codecs.recorded import Recorded
-from headrace._core.steps.run import Run, ignored
+from headrace._core.steps.run import Run
 from headrace._core.verdicts import meant
+from headrace._isolation.described import TRACE
 from headrace._isolation.link import Head, Message
 from headrace._isolation.values import packed, told, unpacked
-from headrace._model.codec import BytesCodec, as_bytes, binds, untyped
+from headrace._model.codec import as_bytes, untyped
 from headrace._model.job import Job
-from headrace._model.policy import Durability
-from headrace._protocol.durability import DurabilityWait
-from headrace._protocol.op import Op, undecoded
-from headrace._protocol.script import script
+from headrace._protocol.op import Op
 from headrace._telemetry.steps import elsewhere
 
 # a thread for each call that a coroutine waits for: a job has 1,000 records at most
 WAITING = ThreadPoolExecutor(1000, "headrace-ask")
-TRACE = "trace"  # of a claim: no field of it, as most have none
 
 
 class Asks(Protocol):
     def ask(self, head: Head, parts: Sequence[bytes] = ()) -> Message: ...
 
     def tell(self, head: Head) -> None: ...
-
-
-# -- in the parent ---------------------------------------------------------------------------------
-
-
-def described(run: Run, *, wraps: bool) -> bytes:
-    """Describe a run for a child. With *wraps*, its codec has another inside."""
-    claim: Any = evolve(run.claim, job=cast("Any", None))
-    ops = evolve(run.ops, codec=BytesCodec())
-    bare = evolve(
-        run,
-        ops=ops,
-        values=cast("Any", None),
-        claim=claim,
-        depart=ignored,
-        note=ignored,
-        judged=ignored,
-        missing=ignored,
-    )
-    trace = getattr(run.claim, TRACE, None)
-    around = (wraps, binds(run.ops.codec))
-    return pickle.dumps((bare, None if trace is None else str(trace), around))
-
-
-def carried_out(rows: Sequence[Any], parts: Sequence[bytes]) -> list[Op[Any]]:
-    """Make the operations that a child has sent. Their answers stay raw."""
-    made: list[Op[Any]] = []
-    at = 0
-    for name, keys, number, lane, durable in rows:
-        wait = None if durable is None else DurabilityWait(Durability(**unpacked(durable)))
-        args = parts[at : at + number]
-        at += number
-        op: Op[Any] = Op(name, script(name), keys, args, undecoded, lane, durability=wait)
-        made.append(op)
-    return made
-
-
-# -- in the child ----------------------------------------------------------------------------------
 
 
 @frozen
