@@ -383,10 +383,11 @@ def test_workers(within: Program, queue: Queue, newest: Server) -> None:
         "pid",
         "version",
         "MiB",
+        "children",
     ]
     assert [line[0] for line in lines[1:]] == ["other", "q"]
     (line,) = within("workers", "q").stdout.splitlines()[1:]
-    assert (line.split("\t")[1], line.split("\t")[3:]) == (held[0].worker, ["yes", "2", *[""] * 5])
+    assert (line.split("\t")[1], line.split("\t")[3:]) == (held[0].worker, ["yes", "2", *[""] * 6])
 
 
 def test_dead_letters(within: Program, queue: Queue) -> None:

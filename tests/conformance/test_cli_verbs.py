@@ -644,6 +644,7 @@ def test_completion(within: Program) -> None:
         "repair",
         "reshard",
         "redeclare",
+        "replay",
     ]
     assert done.stdout.split() == found
 

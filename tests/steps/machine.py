@@ -565,7 +565,7 @@ class Machine(RuleBasedStateMachine):
         if job is not None:
             gone = self.send(admin_ops.cancel(self.ops, job.key))
             now = self.live(job.key)
-            assert bool(gone) is (now is not None)
+            assert gone is (now is not None)
             if now is not None:
                 self.leaves(now)
 

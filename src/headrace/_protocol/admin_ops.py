@@ -72,7 +72,12 @@ def _cancelled(reply: Any) -> Cancelled:
     return Cancelled(True, [*zip(words[::2], words[1::2], strict=True)])
 
 
-def cancel(ops: Ops, name: str) -> Op[Cancelled]:
+def cancel(ops: Ops, name: str) -> Op[bool]:
+    return ops.op("cancel", [wire_id(name), millis(ops.settings.result_ttl)], bool)
+
+
+def cancel_run(ops: Ops, name: str) -> Op[Cancelled]:
+    """Cancel a job, and learn of its open children."""
     return ops.op("cancel", [wire_id(name), millis(ops.settings.result_ttl)], _cancelled)
 
 

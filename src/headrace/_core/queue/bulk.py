@@ -97,7 +97,7 @@ def _act(
     ids = [one.job.id for one, is_meant in zip(found, wanted, strict=True) if is_meant]
     match action:
         case "cancel":
-            gone = yield from _each([admin_ops.cancel(ops, one) for one in ids])
+            gone = yield from _each([admin_ops.cancel_run(ops, one) for one in ids])
             open_children = [child for one in gone for child in one.children]
             yield from children.cancel(ops, open_children)
             return sum(map(bool, gone))

@@ -19,6 +19,7 @@ from headrace._core.steps.run import Run
 from headrace._model.checks import LEVELS_AT_MOST, count
 from headrace._model.codec import bound
 from headrace._model.job import NewJob, is_new
+from headrace._model.settings import QueueSettings
 from headrace._model.steps import (
     CHILDREN_DEEP,
     Child,
@@ -265,13 +266,13 @@ def _source(run: Run, source: Signal | Timer | Child) -> Call[Record]:
 
 def cancel(ops: Ops, some: Sequence[tuple[str, str]]) -> Call[None]:
     """Cancel jobs, each given by the prefix of its queue's keys and its id, and their children."""
-    settings = evolve(ops.settings, priorities=LEVELS_AT_MOST)
+    settings = QueueSettings(priorities=LEVELS_AT_MOST, result_ttl=ops.settings.result_ttl)
     left = list(some)
     while left:
         now = left[:STARTED_PER_TRIP]
         left = left[STARTED_PER_TRIP:]
         asked = [
-            admin_ops.cancel(Ops(Keys.at_prefix(home), settings, namespace=ops.namespace), name)
+            admin_ops.cancel_run(Ops(Keys.at_prefix(home), settings, namespace=ops.namespace), name)
             for home, name in now
         ]
         for gone in (yield from send_all(asked)):

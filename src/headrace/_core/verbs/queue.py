@@ -142,7 +142,7 @@ class QueueVerbs(Generic[M]):
 
     def cancel(self, id: str, key: str | None, *, cascade: bool) -> Call[bool]:
         """Cancel a job, and with *cascade* its children."""
-        gone = yield from answers(self.map, id, key, admin_ops.cancel)
+        gone = yield from answers(self.map, id, key, admin_ops.cancel_run)
         if cascade:
             open_children = [child for one in gone for child in one.children]
             yield from children.cancel(self.map.ops, open_children)
