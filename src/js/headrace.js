@@ -361,7 +361,8 @@ export class Queue {
   }
 
   async cancel(id) {
-    return (await this.call('cancel', { id: this.checkId(id), ttl: this.settings.result_ttl })) === 1;
+    const reply = await this.call('cancel', { id: this.checkId(id), ttl: this.settings.result_ttl });
+    return reply === 1 || Array.isArray(reply); // a list names its open children, which go on
   }
 }
 

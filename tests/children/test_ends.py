@@ -211,6 +211,20 @@ def test_a_child_that_an_older_worker_completed_is_found_by_a_sweep(runs: Runs) 
     }
 
 
+def test_a_child_is_not_moved(runs: Runs) -> None:
+    """Its parent would wait for it in vain. Other jobs go."""
+    parent_of(runs, "pack")
+    runs.lua.add("x")
+    cursor, moved = "-", 0
+    while cursor:
+        some, cursor = runs("move", cursor, 100)
+        moved += some
+    assert moved == 1
+    assert runs("move", "1", 100, "i/pack") == [0, ""]
+    assert runs("cancel", "i/pack", DAY) == 1
+    assert records(runs) == {"pack": (None, "cancelled")}
+
+
 def test_a_deleted_queue_reports_all_its_children(runs: Runs) -> None:
     """The parent is in this queue, too, and goes with it. A call reports 250 children at most."""
     entry = runs.begin()
