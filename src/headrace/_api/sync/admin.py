@@ -168,8 +168,8 @@ class Admin(Guided, Generic[T]):
         Jobs keep their order, ids, headers, attempts, times and records. The header `headrace-from`
         names the queue of their first enqueue. A job whose id is taken in *to* stays, and so do
         leased jobs, runs that sleep or wait, children of runs, dead letters, and jobs of a flow.
-        Moved jobs count as `deleted` here, and as `enqueued` in *to*. Raises `ConfigurationError` if *to* is of another
-        group on a cluster. move.lua, page by page, about 15 µs a job.
+        Moved jobs count as `deleted` here, and as `enqueued` in *to*. Raises `ConfigurationError`
+        if *to* is of another group on a cluster. move.lua, page by page, about 15 µs a job.
         """
         try:
             return self._drive(self._verbs.admin.move(to, ids))
