@@ -204,6 +204,7 @@ def leftovers(client: redis.Redis) -> dict[str, int]:
     """Return the keys that an empty queue should not have."""
     parts = {key.decode().removeprefix(PREFIX): key for key in client.scan_iter(count=1000)}
     lanes = [key for part, key in parts.items() if part.startswith("lane:")]
+    tallies = [key for part, key in parts.items() if part == "tallies"]
     consumers = {row["name"] for row in client.xinfo_consumers(PREFIX + "jobs", "workers")}
     pending: Any = client.xpending(PREFIX + "jobs", "workers")
     return {
@@ -211,9 +212,9 @@ def leftovers(client: redis.Redis) -> dict[str, int]:
         "pending": pending["pending"],
         "wake tokens above 16": max(0, int(client.xlen(PREFIX + "wake")) - 16),
         "consumers": len(consumers - {b"parked", b"idle"}),
-        "records that do not expire": sum(client.pttl(key) < 0 for key in lanes),
+        "records that do not expire": sum(client.pttl(key) < 0 for key in [*lanes, *tallies]),
         "records above 50": max(0, len(lanes) - 50),
-        "other keys": len(parts.keys() - {"jobs", "wake", "stats"}) - len(lanes),
+        "other keys": len(parts.keys() - {"jobs", "wake", "stats", "tallies"}) - len(lanes),
     }
 
 

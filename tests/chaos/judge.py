@@ -425,7 +425,7 @@ class Judge:
             part = key.removeprefix(
                 next((prefix for prefix in PREFIXES if key.startswith(prefix)), "")
             )
-            if part.startswith("lane:") or part == "cancels":
+            if part.startswith("lane:") or part in ("cancels", "tallies"):
                 if self.client.pttl(key) < 0:
                     self.complain("left", f"{part} does not expire")
             elif part not in {

@@ -152,7 +152,7 @@ class Storm(storm.Storm):
     LEFT = frozenset(
         {
             *{"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control"},
-            *{"cancels", "tallies"},  # they expire
+            "cancels",  # it expires
         }
     )
     PATIENCE = 90.0

@@ -241,10 +241,14 @@ class Storm(ABC):
             self.queue._run(self.queue.ops.reclaim("judge", 60.0))
 
     def left_behind(self) -> list[str]:
-        """Complain of the keys of the queue that should be gone. Facts of workers that died are
-        kept for a day."""
+        """Complain of the keys of the queue that should be gone. Facts of workers that died, and
+        tallies, are kept for a day."""
         names = (name.partition(f":{self.NAME}:")[2] for name in self.client.scan_iter(count=1000))
-        left = {name.partition(":")[0] for name in names} - self.LEFT - {"lane", "result", "facts"}
+        left = (
+            {name.partition(":")[0] for name in names}
+            - self.LEFT
+            - {"lane", "result", "facts", "tallies"}
+        )
         return [f"left behind: {name}" for name in sorted(left)]
 
     def faults(self) -> str:

@@ -24,7 +24,7 @@ def whole(activity: Activity) -> dict[str | None, Ends]:
     }
 
 
-def test_ends_by_kind(work: Work, queue: Queue, server: Server) -> None:
+def test_ends_by_kind(work: Work, queue: Queue, newest: Server) -> None:
     """A worker that stops has told all its counts, in both steps and for several queues."""
     worker = work()
 
@@ -40,7 +40,7 @@ def test_ends_by_kind(work: Work, queue: Queue, server: Server) -> None:
     queue.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in kinds])
     with worker:
         until(lambda: queue.counts().dead + queue.counts().completed == 7)
-    with Inspector(url=server.url) as inspector:
+    with Inspector(url=newest.url) as inspector:
         for step in ("minute", "ten minutes"):
             activity = inspector.activity(["q", "nothing"], step)
             found = whole(activity)
@@ -58,7 +58,7 @@ def test_ends_by_kind(work: Work, queue: Queue, server: Server) -> None:
 
 
 def test_the_kinds_of_many_jobs_are_estimated_and_their_number_is_exact(
-    work: Work, queue: Queue, server: Server
+    work: Work, queue: Queue, newest: Server
 ) -> None:
     worker = work()
 
@@ -68,7 +68,7 @@ def test_the_kinds_of_many_jobs_are_estimated_and_their_number_is_exact(
     queue.enqueue_many([NewJob(b"x", headers={"kind": "ab"[n % 2]}) for n in range(1000)])
     with worker:
         until(lambda: queue.counts().completed == 1000)
-    with Inspector(url=server.url) as inspector:
+    with Inspector(url=newest.url) as inspector:
         found = whole(inspector.activity(["q"]))
     assert found.keys() == {"a", "b"}
     assert found["a"].done + found["b"].done == 1000
@@ -76,7 +76,7 @@ def test_the_kinds_of_many_jobs_are_estimated_and_their_number_is_exact(
 
 
 def test_none_are_kept_if_the_queue_is_to_have_no_trends(
-    work: Work, queue: Queue, server: Server
+    work: Work, queue: Queue, newest: Server
 ) -> None:
     worker = work()
 
@@ -86,7 +86,7 @@ def test_none_are_kept_if_the_queue_is_to_have_no_trends(
     queue.enqueue(b"x")
     with worker:
         until(lambda: queue.counts().completed == 1)
-    with Inspector(url=server.url) as inspector:
+    with Inspector(url=newest.url) as inspector:
         assert inspector.activity(["q"]).points == ()
         with pytest.raises(ValueError, match="'minute' or 'ten minutes'"):
             inspector.activity(["q"], "hour")  # type: ignore[arg-type]
