@@ -35,7 +35,7 @@ def plain(body: Body) -> Callable[[Job], Any]:
 
 
 def awaiting(body: Body) -> Callable[[Job], Any]:
-    """Make an async handler of the same body, which awaits what it yields."""
+    """Make an async handler of the same body, which awaits each value that the body yields."""
 
     async def handler(job: Job) -> Any:
         steps = body(job)

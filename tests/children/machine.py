@@ -1,4 +1,4 @@
-"""A random walk of parents and children, beside a model of what each parent must know."""
+"""A random walk of parents and children, beside a model of each parent's records."""
 
 from __future__ import annotations
 

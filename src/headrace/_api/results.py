@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from attrs import define, field, frozen
 
+from headrace._codecs.recorded import result_of
 from headrace._core.effects import Call, Now
 from headrace._core.queue import results
 from headrace._core.queue.calls import pauses
@@ -16,24 +17,18 @@ from headrace._core.queue.results import End
 from headrace._core.verbs.queue import QueueVerbs
 from headrace._core.verbs.results import ASK_AFTER_S, ASK_EVERY_S
 from headrace._model import checks
-from headrace._model.codec import Codec, untyped
+from headrace._model.codec import Codec
 from headrace._model.event import Event
 from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import CodecError, JobFailed, describe_error
+from headrace.errors import JobFailed
 
 Decode = Callable[[Any], Any]  # makes a result of the codec's value
 
 
 def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = None) -> Any:
     """Decode a job's result with the queue's codec, and then with *decode*. Raises `CodecError`."""
-    try:
-        read = untyped(codec).decode(data)
-        return read if decode is None else decode(read)
-    except Exception as error:
-        raise CodecError(
-            f"the result of job {id!r} does not decode: {describe_error(error)}"
-        ) from error
+    return result_of(f"the result of job {id!r}", data, codec, decode)
 
 
 def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:

@@ -92,15 +92,16 @@ class Recorded:
     def result(self, what: str, data: bytes | None, codec: Codec[Any], decode: Any) -> Any:
         """Read the result of a child, with the codec of its queue and then with its task's
         *decode*. Raises `CodecError`."""
-        if data is None:
-            return None
-        try:
-            read = untyped(codec).decode(data)
-            return read if decode is None else decode(read)
-        except Exception as error:
-            raise CodecError(
-                f"{what}: its result does not decode: {describe_error(error)}"
-            ) from error
+        return None if data is None else result_of(f"the result of {what}", data, codec, decode)
+
+
+def result_of(what: str, data: bytes, codec: Codec[Any], decode: Any) -> Any:
+    """Read a result with a queue's codec and then with *decode*. Raises `CodecError`."""
+    try:
+        read = untyped(codec).decode(data)
+        return read if decode is None else decode(read)
+    except Exception as error:
+        raise CodecError(f"{what} does not decode: {describe_error(error)}") from error
 
 
 def with_results(codec: Codec[Any], state: JobState[Any]) -> JobState[Any]:

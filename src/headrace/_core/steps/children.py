@@ -39,13 +39,12 @@ from headrace.errors import ChildFailed, CodecError, ConfigurationError
 
 STARTED_PER_TRIP = 100
 ROOM_BYTES = 24  # of an id, that the script may add
-# what the children between add to the reason of the deepest one
+# the words of the children in between, before the reason of the deepest one
 NESTED = re.compile(r"^(?:ChildFailed: job '[^']*' is \w+: )+")
 
 
+# a task, which makes the job of a call
 class _Makes(Protocol):
-    """A task, which makes the job of a call."""
-
     name: str
     new: Callable[..., NewJob[Any]]
 
@@ -280,7 +279,7 @@ def cancel(ops: Ops, some: Sequence[tuple[str, str]]) -> Call[None]:
 
 
 def _started(run: Run, children: Sequence[NewChild]) -> Call[list[Record]]:
-    """Return the records of children. Those that have none are started, in one round trip."""
+    """Return the records of children. Children without a record are started, in one round trip."""
     records = yield from run.known()
     fresh = [child for child in children if child.name not in records]
     if fresh and "" in records:
