@@ -309,9 +309,9 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
           its *deadline* a child is killed. A child that dies fails its job alone (`Killed`).
           `headrace.isolation.Isolation` has limits for memory and jobs. The function must stand at
           the top of its module, which the children import.
-        - *runs*: which runs this worker continues, of those that a worker with a build began. These
-          are `"any"`, those of the `"same"` build, or those of a build that is not later
-          (`"at_least"`, where groups of digits are compared as numbers). The first step of another
+        - *runs*: the builds whose runs this worker continues. They are `"any"` build, the `"same"`
+          build, or with `"at_least"` each build that is not later, where groups of digits are
+          compared as numbers. A run that no build began counts for each. The first step of another
           run ends its delivery, without an attempt, and it is handed out again after 5 s or more.
         - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order,
           over all workers. A job that is retried or released keeps its place, and the others of its
