@@ -35,12 +35,13 @@ READS = {
     "str": ("str", "str | None", "int | str"),
     "Box": ("Box", "Box | None", "dict[str, int]"),
 }
+STOPS = ("sleep", "wait", "child")  # kinds of parts that suspend a run
 KINDS = ("add", "remove", "rename", "reorder", "retype", "fitting type", "reshape", "none")
 
 
 @frozen
 class Part:
-    """A step, sleep or wait of a program. *style* is how its name is written."""
+    """A step, sleep, wait or child of a program. *style* is how its name is written."""
 
     name: str
     kind: str = "step"
@@ -71,6 +72,10 @@ class Program:
                 call = f"job.sleep({name}, 86400)"
             elif part.kind == "wait":
                 call = f"job.wait_for({name})"
+            elif part.kind == "child" and part.style == "plain":
+                call = f'job.run(("q/{part.name}", 1))'
+            elif part.kind == "child":
+                call = f'job.run(("q/child", 1), child={name})'
             else:
                 value = next(VALUES[kind] for kind, reads in READS.items() if part.type in reads)
                 lines.append(f"def f{number}() -> {part.type!r}: return {value}\n")
@@ -111,7 +116,7 @@ class Program:
         elif kind == "fitting type":
             parts[at] = evolve(part, type=dice.choice(READS[part.type]))
         elif kind == "reshape":
-            others = [k for k in ("step", "sleep", "wait") if k != part.kind]
+            others = [k for k in ("step", *STOPS) if k != part.kind]
             parts[at] = evolve(part, kind=dice.choice(others))
         return Program(tuple(parts))
 
@@ -133,7 +138,7 @@ def made(dice: random.Random) -> Program:
         style = dice.choice(["plain", "numbered", "helper"])
         parts.append(Part(name, "step", dice.choice(list(VALUES)), style))
     for at in (2, dice.randrange(3, len(parts))):
-        parts[at] = evolve(parts[at], kind=dice.choice(["sleep", "wait"]))
+        parts[at] = evolve(parts[at], kind=dice.choice(STOPS))
     constant = dice.randrange(len(parts))
     parts[constant] = evolve(parts[constant], style="constant")
     return Program(tuple(parts))

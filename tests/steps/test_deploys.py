@@ -65,6 +65,8 @@ class Shop:
                     values.append((yield partial(job.step, name, function, **dict(more[2:]))))
                 elif what == "sleep":
                     yield partial(job.sleep, name, more[0])
+                elif what == "child":
+                    values.append((yield partial(job.run, (more[0], b"x"), child=name)))
                 else:
                     values.append((yield partial(job.wait_for, name, *more)))
             return repr(values)
@@ -354,6 +356,23 @@ def test_a_wait_in_front_parks_the_run_again(shop: Shop) -> None:
     assert shop.queue.signal("a", "checked") == "woke"
     assert shop.done(lines) == "[None, 3, 'box', None, 'parcel']"
     assert shop.attempts == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["pack", "wrap"])
+def test_a_child_that_runs_is_known_by_its_name(name: str, shop: Shop, newest: Server) -> None:
+    """A renamed one is started beside it. Another queue for the same name changes nothing."""
+    renamed = name == "wrap"
+    with Queue("q/old", url=newest.url) as old, Queue("q/new", url=newest.url) as new:
+        shop.parked([CHARGE, ("child", "pack", "q/old")])
+        with shop.deployed([CHARGE, ("child", name, "q/new")]):
+            assert old.complete(old.lease(), b"from old")  # type: ignore[arg-type]
+            if renamed:
+                until(lambda: new.counts().waiting == 1)
+                assert new.complete(new.lease(), b"from new")  # type: ignore[arg-type]
+            result = shop.queue.result("a", timeout=60)
+        assert result == (b"[3, b'from new']" if renamed else b"[3, b'from old']")
+        assert (shop.ran, shop.attempts) == ([], [1] * (1 + renamed))
+        assert new.counts().enqueued == renamed
 
 
 def test_the_moment_of_a_sleep_stays(shop: Shop) -> None:

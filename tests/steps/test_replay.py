@@ -7,15 +7,16 @@ import inspect
 import json
 import random
 from collections import Counter
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace import AsyncWorker, DeadLetter, Flow, Job, Queue, RetryLater, Tasks, Worker
+from headrace import AsyncWorker, DeadLetter, Flow, Job, NewJob, Queue, RetryLater, Tasks, Worker
 from headrace.codecs import Encrypted, JSONCodec
-from headrace.errors import ConfigurationError, RunSuspended
+from headrace.errors import ChildFailed, ConfigurationError, RunSuspended
 from headrace.testing import Replayed, recorded, replay, travel
 from tests.steps.changes import KINDS, Expected, expected, made
 from tests.support.awaiting import PATIENCE
@@ -27,13 +28,16 @@ NOWHERE = "redis://localhost:1"
 
 
 def parked(queue: Queue[Any], url: str, handler: Any, number: int) -> str:
-    """Run a new job until its sleep or wait of this number, and return its recording."""
+    """Run a new job until its sleep, wait or child of this number, and return its recording."""
     receipt = queue.enqueue(1)
     for passed in range(number + 1):
         if passed:
             at = queue.find(receipt.id).steps[-1]  # type: ignore[union-attr]
             if at.state == "waiting":
                 assert queue.signal(receipt.id, at.name, {"ok": True}) == "woke"
+            elif at.state == "running":
+                with Queue(at.queue, url=url, codec=JSONCodec()) as children:
+                    assert children.complete(children.lease(), 7)
             travel(url, 2 * DAY)
         lease = queue.lease(block=PATIENCE)
         assert lease is not None
@@ -361,3 +365,110 @@ def test_a_replay_calls_no_undo(newest: Server) -> None:
     ends = [(found.end, found.at) for found in (replay(worker, old), replay(worker, new))]
     assert ends == [("suspended", "nap"), ("new", "job.undo()")]
     assert undone == ["flight"]
+
+
+TASKS = Tasks("q/pack", NOWHERE)
+
+
+@TASKS.task(name="pack")
+def pack(cents: int) -> int:
+    return cents
+
+
+@TASKS.task(name="wrap")
+def wrap(cents: int) -> int:
+    return cents
+
+
+def child(name: str, outcome: str = "", **more: Any) -> dict[str, Any]:
+    ended = 950.0 if outcome else 0
+    found = row(name, "child", ended=ended, child=f"i/{name}", queue="q/pack", outcome=outcome)
+    return found | more
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_replay_starts_no_child(newest: Server, colour: str) -> None:
+    """Children that have ended answer, with their failures. One that runs is waited for."""
+
+    def parent(job: Job[Any]) -> None:
+        job.run(pack, 7)
+        job.start(("q/audit", 7))
+        job.run_all([(pack, n) for n in range(3)], at_most=2)
+
+    async def parent_async(job: Job[Any]) -> None:
+        await job.run(pack, 7)
+        await job.start(("q/audit", 7))
+        await job.run_all([(pack, n) for n in range(3)], at_most=2)
+
+    worker: Any = (Worker if colour == "sync" else AsyncWorker)(url=NOWHERE)
+    worker.handler("q", codec=JSONCodec())(parent if colour == "sync" else parent_async)
+    names = ("q", "q/pack", "q/audit")
+    with ExitStack() as stack:
+        queue, packs, audits = (
+            stack.enter_context(Queue(name, url=newest.url, codec=JSONCodec())) for name in names
+        )
+        lines = [parked(queue, newest.url, parent, at) for at in range(2)]
+        before = (packs.counts(), audits.counts())
+        ends = [(found.end, found.at) for found in (replay(worker, one) for one in lines)]
+        assert ends == [("suspended", "pack"), ("suspended", "pack-2")]
+        assert (packs.counts(), audits.counts()) == before
+
+
+def runs_all(job: Job) -> None:
+    try:
+        job.run_all([(pack, n) for n in range(3)], at_most=2)
+    except ChildFailed as failure:
+        job.step(f"because {failure.reason}", paid)
+
+
+def test_the_first_failure_of_recorded_children() -> None:
+    """The replay cancels no other child, and the handler goes on."""
+    found = of_handler(runs_all, child("pack", "dead", value="no shelf"), child("pack-2"))
+    assert (found.end, found.at) == ("new", "because no shelf")
+    assert (
+        of_handler(runs_all, child("pack", "completed", value="1"), child("pack-2")).at == "pack-3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "end", "reason"),
+    [
+        (lambda job: job.run(pack, 1), "suspended", ""),
+        (lambda job: job.run(("q/other", b"x"), child="pack"), "suspended", ""),
+        (lambda job: job.run(("q/other/pack", b"x")), "suspended", ""),
+        (lambda job: job.first(late=job.timer(days=1), done=job.start(pack, 1)), "new", ""),
+        (lambda job: job.run(wrap, 1), "misfit", "'pack': recorded, and no more in the code"),
+        (lambda job: job.start(("q/wrap", b"x")), "misfit", "comes to 'wrap' without"),
+        (lambda job: job.run_all([(wrap, 1), (wrap, 2)]), "misfit", "comes to 'wrap' without"),
+        (lambda job: job.run(wrap, 1, child="new"), "misfit", "comes to 'new' without"),
+        (lambda job: job.run(wrap, 1) or job.run(pack, 1), "new", ""),
+        (lambda job: job.run(wrap, 1) or job.run_all([wrap, (pack, 1)]), "new", ""),
+        (lambda job: job.run(wrap, 1) or job.run_all([(pack, n) for n in "ab"]), "new", ""),
+        (lambda job: job.run(wrap, 1) or job.run(NewJob(b"", queue="q/pack")), "new", ""),
+        (lambda job: job.step("pack", paid), "misfit", "recorded as a child, and is a step now"),
+        (lambda job: job.wait_for("pack"), "misfit", "recorded as a child, and is a wait now"),
+    ],
+)
+def test_a_child_that_runs_meets_changed_code(call: Any, end: str, reason: str) -> None:
+    """A child is known by its name. Its name is the task's, or the last part of its queue's."""
+    found = of_handler(call, child("pack"))
+    assert (found.end, found.fits) == (end, end != "misfit"), found
+    assert reason in found.reason
+
+
+def test_a_step_in_front_of_a_first() -> None:
+    """The records of its signals, its timers and its choice are still in the code."""
+
+    def handler(job: Job) -> None:
+        job.step("audit", paid)
+        job.first(ok=job.signal_of("approved"), late=job.timer(days=1))
+
+    approved = row("approved", "wait", value="j1")
+    late = row("late", "sleep", ended=0, due=2000.0)
+    chosen = row("first", value='j"ok"')
+    found = of_handler(handler, approved, late, chosen)
+    assert (found.end, found.at) == ("new", "audit"), found
+    audit = row("audit", value="j1")
+    assert of_handler(handler, audit, approved, late).end == "completed"
+    lost = of_handler(handler, row("granted", "wait", value="j1"), late, chosen)
+    assert "'granted': recorded, and no more" in lost.reason

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from attrs import field, frozen
 
-from headrace._api.step_names import gone
+from headrace._api.step_names import CHILDREN, STEPS, gone
 from headrace._api.worker import BaseWorker
 from headrace._codecs.annotated import TypeMismatch
 from headrace._codecs.recorded import Recorded
@@ -112,13 +112,12 @@ class Stage:
             handler.codec,
             self.worker.namespace,
         )
-        name = self.record.id
         try:
-            payload = of_job(ops.bound, given(name)).decode(self.record.payload)
+            payload = of_job(ops.bound, given(self.record.id)).decode(self.record.payload)
         except Exception as error:
             return self.misfit(f"its payload does not decode: {describe_error(error)}")
         job = Job(
-            name,
+            self.record.id,
             payload,
             self.record.queue,
             self.record.headers,
@@ -133,11 +132,9 @@ class Stage:
         return Replayed(self.record.queue, self.record.id, "misfit", reason=reason)
 
     def _judged(self, run: Replay, one: HandlerSettings, error: BaseException | None) -> Replayed:
-        unused = tuple(run.unused)
-        record = self.record
-
         def end(how: str, at: str = "", reason: str = "") -> Replayed:
-            return Replayed(record.queue, record.id, how, at, reason, unused)
+            unused = tuple(run.unused)
+            return Replayed(self.record.queue, self.record.id, how, at, reason, unused)
 
         if error is not None and not stopped(error):
             if run.misfit is not None:
@@ -147,26 +144,22 @@ class Stage:
             return end("ended" if decided else "misfit", reason=describe_error(error))
         if run.unrecorded:
             at = run.unrecorded[0]
-            lost = self._gone(run, one.function)
-            if lost:
-                some = ", ".join(map(repr, lost))
-                return end(
-                    "misfit",
-                    at,
-                    f"{some}: recorded, and no more in the code, which comes to {at!r} without a record",
-                )
-            return end("new", at)
+            lost = ", ".join(map(repr, self._gone(run, one.function)))
+            told = (
+                f"{lost}: recorded, and no more in the code, which comes to {at!r} without a record"
+            )
+            return end("misfit", at, told) if lost else end("new", at)
         if run.waits:
             return end("suspended", next(iter(run.waits)))
         return end("completed")
 
     def _gone(self, run: Replay, function: Callable[..., Any]) -> list[str]:
         """Return the recorded names that the code has no more, unless that is meant."""
-        records = run.records or {}
-        names = [
-            name for name in run.unused if records[name].kind in NAMED and name not in self.removed
-        ]
-        return gone(function, names) if names else []
+        unused = {*run.unused} - {*self.removed}
+        kinds = {one.name: one.kind for one in (run.records or {}).values() if one.name in unused}
+        steps = [name for name, kind in kinds.items() if kind in NAMED]
+        children = [name for name, kind in kinds.items() if kind == "child"]
+        return [*gone(function, steps, STEPS), *gone(function, children, CHILDREN)]
 
 
 def _handled(run: Replay, function: Callable[[Any], Any]) -> BaseException | None:

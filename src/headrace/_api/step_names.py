@@ -1,4 +1,4 @@
-"""The names of the steps that a handler's code may take, as its source tells them.
+"""The names of the steps and children that a handler's code may take, as its source tells them.
 
 It tells a renamed step from one that the run has yet to come to. Where it can't be told, any name
 counts as there.
@@ -13,7 +13,7 @@ import re
 import sys
 import textwrap
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import FunctionType, ModuleType
@@ -21,15 +21,19 @@ from typing import Any
 
 from attrs import define, field
 
-TAKERS = frozenset({"step", "sleep", "wait_for"})  # methods whose first argument is a name
 FUNCTIONS_AT_MOST = 500  # that are looked at for one handler
 ANY = ".*"
+NUMBER = r"(-\d+)?"  # behind a name that the run makes
 MISSING = object()
+Args = Sequence[ast.expr]
+Options = Mapping[str | None, ast.expr]
+# makes the patterns of the names in a call
+Reader = Callable[["_Scope", Args, Options], list[str]]
 
 
-def gone(function: Callable[..., Any], names: list[str]) -> list[str]:
-    """Return the *names* that the code of a handler takes no more."""
-    patterns = _Code(function).patterns()
+def gone(function: Callable[..., Any], names: list[str], takers: Mapping[str, Reader]) -> list[str]:
+    """Return the *names* of STEPS, or of CHILDREN, that the code of a handler takes no more."""
+    patterns = _Code(function, takers).patterns() if names else ()
     return [
         name for name in names if not any(re.fullmatch(one, name, re.DOTALL) for one in patterns)
     ]
@@ -48,6 +52,7 @@ class _Code:
     """The code of a handler, with the functions that it names."""
 
     handler: Any
+    takers: Mapping[str, Reader]
     known: set[int] = field(factory=set[int], init=False)
     left: deque[Any] = field(factory=deque[Any], init=False)
 
@@ -88,8 +93,9 @@ class _Code:
             if isinstance(node, (ast.Name, ast.Attribute)):
                 value = scope.value(node)
                 self._add(value)
-                if isinstance(node, ast.Attribute) and node.attr in TAKERS and value is MISSING:
-                    yield from _named(scope, called.get(id(node)))
+                taken = self.takers.get(getattr(node, "attr", "")) if value is MISSING else None
+                if taken is not None:
+                    yield from _read(taken, scope, called.get(id(node)))
             if isinstance(node, ast.Call) and scope.hands_on(node):
                 yield ANY
 
@@ -136,20 +142,49 @@ class _Scope:
         """Tell whether a call gives the job to code that is not known."""
         code = self.function.__code__
         parameters = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-        given = [*call.args, *(one.value for one in call.keywords)]
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        some = 1 if method in CHILDREN else None  # the others are the child's
+        given = [*call.args, *(one.value for one in call.keywords)][:some]
         names = {one.id for one in given if isinstance(one, ast.Name)}
-        taker = isinstance(call.func, ast.Attribute) and call.func.attr in TAKERS
-        return bool(names & parameters) and not taker and self.value(call.func) is MISSING
+        return bool(names & parameters) and method not in STEPS and self.value(call.func) is MISSING
 
 
-def _named(scope: _Scope, call: ast.Call | None) -> Iterator[str]:
-    """Yield the pattern of the name that a call gives, if it gives one."""
+def _read(taken: Reader, scope: _Scope, call: ast.Call | None) -> list[str]:
     if call is None:
-        yield ANY  # the method goes elsewhere
-        return
-    options = [one.value for one in call.keywords if one.arg == "name"]
-    for given in (call.args or options)[:1]:
-        yield _pattern(scope, given)
+        return [ANY]  # the method goes elsewhere
+    return taken(scope, call.args, {one.arg: one.value for one in call.keywords})
+
+
+def _named(scope: _Scope, args: Args, options: Options) -> list[str]:
+    return [_pattern(scope, one) for one in [*args, options.get("name")][:1] if one]
+
+
+def _sources(_scope: _Scope, _args: Args, options: Options) -> list[str]:
+    return [ANY if name is None else re.escape(name) + NUMBER for name in ("first", *options)]
+
+
+def _child(scope: _Scope, args: Args, options: Options) -> list[str]:
+    named = options.get("child", options.get(None))
+    return [_pattern(scope, named)] if named else [_callee(scope, one) for one in args[:1]]
+
+
+def _children(scope: _Scope, args: Args, options: Options) -> list[str]:
+    match [*args, options.get("calls")]:
+        case [ast.List(some) | ast.Tuple(some), *_]:
+            return [_callee(scope, one) for one in some]
+        case [ast.ListComp(one), *_]:
+            return [_callee(scope, one)]
+        case _:
+            return [ANY]
+
+
+def _callee(scope: _Scope, call: ast.expr) -> str:
+    first = call.elts[0] if isinstance(call, ast.Tuple) and call.elts else call
+    task = scope.value(first)
+    if hasattr(task, "new"):
+        return re.escape(str(task.name)) + NUMBER
+    queue = _pattern(scope, first) if first is not call else ANY
+    return ANY if "(" in queue else queue.rpartition("/")[2] + NUMBER
 
 
 def _pattern(scope: _Scope, node: ast.expr) -> str:
@@ -171,3 +206,13 @@ def _pattern(scope: _Scope, node: ast.expr) -> str:
             value = scope.value(node)
             made = re.escape(value) if isinstance(value, str) else ANY
     return made
+
+
+STEPS: Mapping[str, Reader] = {
+    "step": _named,
+    "sleep": _named,
+    "wait_for": _named,
+    "signal_of": _named,
+    "first": _sources,
+}
+CHILDREN: Mapping[str, Reader] = {"run": _child, "start": _child, "run_all": _children}

@@ -199,7 +199,8 @@ def run_all(
         failure = _first_failure(records.values())
         still = [record for record in records.values() if not record.ended]
         if failure is not None and cancels:
-            yield from cancel(run.ops, [(record.home, record.child) for record in still])
+            if not run.replayed:
+                yield from cancel(run.ops, [(record.home, record.child) for record in still])
             _fail(failure)
         fresh = [child for child in children if child.name not in records]
         if failure is not None:
@@ -229,8 +230,7 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
         run.must_be(known[label], "step")
         name = run.values.decoded(f"first {label!r}", known[label].value)
     else:
-        if "" in known:
-            yield from run.undos.missing(run, label)
+        yield from run.undos.missing(run, label)
         over = [one for one in records.values() if one.over(now)]
         if not over:
             yield from run.stop(list(records.values()))
@@ -282,10 +282,9 @@ def _started(run: Run, children: Sequence[NewChild]) -> Call[list[Record]]:
     """Return the records of children. Children without a record are started, in one round trip."""
     records = yield from run.known()
     fresh = [child for child in children if child.name not in records]
-    if fresh and "" in records:
-        yield from run.undos.missing(run, fresh[0].name)
     asked = [step_ops.child(run.ops, run.claim, child.name, child.job) for child in fresh]
     if asked:
+        yield from run.absent(fresh[0].name)
         answers = yield from run.noting(asked)
         for child, (number, known_as) in zip(fresh, answers, strict=True):
             if number <= 0:

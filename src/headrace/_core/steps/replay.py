@@ -6,11 +6,11 @@ because no function of a step is called and nothing is written.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from attrs import define, field
 
-from headrace._core.effects import Call, Effect, R, Send
+from headrace._core.effects import Call, R
 from headrace._core.steps.run import Run
 from headrace._core.steps.undo import Undos
 from headrace._protocol.op import Op
@@ -36,13 +36,13 @@ class _Undos(Undos):
 class Replay(Run):
     """A run whose records are given, and whose writes are refused."""
 
+    replayed: ClassVar[bool] = True
     handled: bool = True
     undos: Undos = field(factory=_Undos)
     unrecorded: list[str] = field(factory=list[str])
     """The names that have no record, in the order in which the handler came to them."""
     raised: list[Exception] = field(factory=list[Exception])
     """The errors that the records have raised in the handler."""
-    _name: str = ""  # that was asked for last
 
     @property
     def misfit(self) -> Exception | None:
@@ -53,32 +53,26 @@ class Replay(Run):
     @property
     def unused(self) -> list[str]:
         """The recorded names that the handler has not asked for."""
-        seen = self.asked | self.sourced
-        return [name for name in self.records or () if name and name not in seen]
+        return [one for one in self.records or () if one not in {"", *self.asked, *self.sourced}]
 
-    def begin(
-        self, name: object, function: Any, *, once: bool, undo: Any = None
-    ) -> Call[tuple[bool, Any]]:
-        known, value = yield from super().begin(name, function, once=once, undo=undo)
-        if not known:
-            self.running.discard(self._name)
-            raise self.stop_at(self._name)
-        return known, value
+    def absent(self, name: str) -> Call[None]:
+        yield from super().absent(name)
+        raise self.stop_at(name)
 
+    # of the choice of `first`, which the records decide, or of a new `job.undo()`
     def record(self, name: str, *_: Any, **_given: Any) -> Call[None]:
         yield from ()
-        raise self.stop_at(name or UNDO)
-
-    def note_progress(self) -> Call[None]:
-        yield from ()
+        if not name:
+            raise self.stop_at(UNDO)
 
     def noted(self) -> list[Op[Any]]:
         return []
 
     def answered(self, call: Call[R]) -> Call[R]:
-        """Drive a call of a handler's step. A write ends it, once the steps beside it stand."""
+        """Make a call of a handler's step. One that has no record ends it, once the steps beside it
+        stand."""
         try:
-            return (yield from self._without_writes(call))
+            return (yield from call)
         except Unrecorded as end:
             yield from self.until_alone()
             self.leaving = self.leaving or end
@@ -86,27 +80,6 @@ class Replay(Run):
         except Exception as error:
             self.raised.append(error)
             raise
-
-    def _without_writes(self, call: Call[R]) -> Call[R]:
-        try:
-            effect: Effect = next(call)
-            name = self._name
-            while True:
-                if isinstance(effect, Send):
-                    effect = call.throw(self.stop_at(name))
-                    continue
-                try:
-                    answer = yield effect
-                except BaseException as error:
-                    effect = call.throw(error)
-                else:
-                    effect = call.send(answer)
-        except StopIteration as done:
-            return cast("R", done.value)
-
-    def ask(self, what: str, name: object) -> str:
-        self._name = super().ask(what, name)
-        return self._name
 
     def _suspend(self) -> Call[None]:
         yield from ()
