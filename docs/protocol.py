@@ -88,6 +88,7 @@ PARTS = {
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
         "`history` is how many ends are kept, and for how many ms; `listening` is there while somebody may listen to events, 2 if perhaps by `SSUBSCRIBE`; `levels` is how many priority levels there are behind the first; "
         "`terms` is the structure of the queue's terms, `offers` which one each live worker declares; "
+        "`concurrency` is how many handlers each worker is to run at once, "
         "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
         "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
         "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "

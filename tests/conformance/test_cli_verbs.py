@@ -691,3 +691,17 @@ def test_enqueue_under_conditions(within: Program, newest: Server) -> None:
     assert '"outcome":"present"' in add("new", *unique)[1]
     assert add("x", "--throttle", "5")[0] == 2
     assert add("x", "--full", "no")[0] == 2
+
+
+def test_set_concurrency(within: Program, queue: Queue, newest: Server) -> None:
+    """The number is kept until it is reset. Neither, or both, is refused."""
+    key = queue.ops.keys.key("stats")
+    assert within("set-concurrency", "q", "4").stdout == "4 at once in q\n"
+    assert newest.client().hget(key, "concurrency") == b"4"
+    done = within("set-concurrency", "q", "--reset", "--json")
+    assert json.loads(done.stdout) == {"queue": "q", "concurrency": None}
+    assert not newest.client().hexists(key, "concurrency")
+    for wrong in ((), ("4", "--reset")):
+        done = within("set-concurrency", "q", *wrong)
+        assert (done.returncode, done.stderr) == (2, "headrace: give a NUMBER, or --reset\n")
+    assert "give at least 1 and at most 10000" in within("set-concurrency", "q", "0").stderr

@@ -333,7 +333,7 @@ CALLS: dict[str, Calls] = {
     "inherit": Calls(
         sample=SHARD.inherit(["history", "5 1000"]),
         nothing=[([], 1), (["history", "5 1000"], 0)],
-        payloads="five fields, one of at most 16 options",
+        payloads="six fields, one of at most 16 options",
     ),
     "lease": Calls(
         sample=Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1))).lease("w", 10),
@@ -484,8 +484,8 @@ CALLS: dict[str, Calls] = {
     ),
     "report": Calls(
         sample=presence_ops.report(OPS, "w", {"host": "h"}),
-        nothing=[(["w", 0, "{}"], "")],
-        filled=[(["w", 0, "{}"], ""), (["w", 1, "{}"], "quiet")],
+        nothing=[(["w", 0, "{}"], ["", 0])],
+        filled=[(["w", 0, "{}"], ["", 0]), (["w", 1, "{}"], ["quiet", 0])],
         payloads="names of workers",
     ),
     "repair": Calls(
@@ -529,6 +529,12 @@ CALLS: dict[str, Calls] = {
         sample=SHARD.seal(2),
         nothing=[([0], [0]), ([1], [0])],
         payloads="five fields, one of at most 16 options",
+    ),
+    "set_concurrency": Calls(
+        sample=presence_ops.set_concurrency(OPS, 4),
+        nothing=[([4], 1), ([0], 1)],
+        filled=[([4], 1)],
+        payloads="one field",
     ),
     "shards": Calls(
         sample=table(OPS.keys, Table.of("shop", 2).rows()),

@@ -61,7 +61,7 @@ CURSORS = [
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
     " next ageing pause most batch awaits number from come over since seconds version delivery token attempt took"
-    " after level",
+    " after level concurrency",
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
@@ -71,7 +71,17 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets..."
     " waits... ids...",
 }
-NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over", "level"}
+NUMBERS_OF_ITEMS = {
+    "limit",
+    "stages",
+    "results",
+    "follows",
+    "members",
+    "come",
+    "over",
+    "level",
+    "concurrency",
+}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
 CASES = [
     (name, number, argument)

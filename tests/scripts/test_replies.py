@@ -575,7 +575,7 @@ def test_facts_leave_with_their_worker(lua: Lua) -> None:
         lua("report", worker, 0, "{}")
     lua("report", "killed.1", 0, "{}")
     assert lua("ask_worker", "v", "quiet") == [1, 0]
-    assert lua("report", "v.1", 0, "{}") == "quiet"
+    assert lua("report", "v.1", 0, "{}") == ["quiet", 0]
     lua("leave", "v.1", 500)
     assert set(lua.redis.hgetall(lua.key("facts"))) == {"w.1", "killed.1"}
     lua("leave", "w.1", 500)

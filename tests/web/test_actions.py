@@ -594,6 +594,37 @@ def test_a_worker_is_quiet_goes_on_and_stops(site: Any, queue: Queue, newest: Se
     assert one.post("stop_worker", queue="q").status_code == 400
 
 
+def test_how_many_run_at_once(site: Any, queue: Queue, newest: Server) -> None:
+    """The number is set in the queue's menu. The pages of its workers show it, and a wrong one is
+    refused with words."""
+    worker, one = Worker(url=newest.url, name="w"), site()
+    worker.handler("q", concurrency=2)(lambda job: None)
+    with worker:
+        until(lambda: [one for one in queue.admin.workers() if one.facts], "it has reported")
+        asking = one.get("queue", name="q", ask="set_concurrency")
+        assert "Handlers that each worker runs at once" in text(asking)
+        for wrong in ("", "0", "10001", "many"):
+            refused = one.post("set_concurrency", queue="q", concurrency=wrong)
+            assert (refused.status_code, "give" in refused.text) == (400, True), wrong
+        said = one.done("set_concurrency", queue="q", concurrency="5")
+        assert said == "Each worker runs 5 at once, in a few seconds."
+        until(lambda: queue.admin.workers()[0].facts.slots == 5, "it has told")
+        (its,) = queue.admin.workers()
+        one = site()
+        shown = text(one.get("worker", queue="q", name=its.name))
+        assert "0 of 5 (code: 2)" in shown
+        shown = text(one.get("queue", name="q"))
+        assert "concurrency 5 in each worker, as an operator has set it" in shown
+        assert "0 running of 5 (code: 2)" in shown
+        assert 'name="reset"' in one.get("queue", name="q", ask="set_concurrency").text
+        said = one.done("set_concurrency", queue="q", reset="1")
+        assert (
+            said == "Each worker runs as many handlers at once as its code says, in a few seconds."
+        )
+        until(lambda: queue.admin.workers()[0].facts.slots == 2, "it has told")
+    assert "as an operator has set it" not in text(site().get("queue", name="q"))
+
+
 def test_repair(site: Any, queue: Queue) -> None:
     queue.enqueue_many([b"x"] * 3)
     one = site()

@@ -183,14 +183,14 @@ def test_what_happened_last_night(
     write_trends(queue, newest, range(1, 700))
     with Asked(on_call) as page:
         page.get_by_role("region", name="Queues").get_by_role("link", name="orders").click()
-        page.get_by_role("link", name="12 hours").click()
         figure = page.locator("figure.chart").filter(has_text="Jobs a second").first
         svg = figure.locator("svg.plot")
         svg.scroll_into_view_if_needed()
         svg.hover()
         told = figure.locator(".readout").inner_text()
         assert re.search(r"\d\d:\d\d:\d\dZ · in [\d.]+.* · done [\d.]+", told), told
-        page.get_by_role("link", name="All charts").click()
+        page.get_by_role("link", name="Trends of 90 days").click()
+        page.get_by_role("link", name="12 hours").click()
         page.locator("figure", has_text="Oldest waiting").wait_for()
         assert page.locator("main tbody tr").count() >= 10
         page.get_by_role("navigation", name="Pages").get_by_role(

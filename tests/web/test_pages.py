@@ -184,13 +184,8 @@ def test_trends(site: Any, queue: Queue, newest: Server) -> None:
         assert "Nothing yet" in text(one.get("trends", name="t"))
         write_trends(declared, newest, [*range(1, 30), *range(60, 80)])
     shown = site().get("queue", name="t")
-    assert 'href="trends?name=t&amp;span=2h"' in shown.text
-    assert re.findall(r'span=(\w+)"( aria-current="page")?>\d', shown.text) == [
-        ("5m", ""), ("30m", ""), ("2h", ' aria-current="page"'),
-    ]  # fmt: skip
+    assert 'href="trends?name=t"' in shown.text
     assert shown.text.count('class="plot"') == 2
-    assert site().get("queue", name="t", span="90d").text.count('class="plot"') == 2
-    assert site().get("queue", name="t", span="1y").status_code == 404
     for span, lines in (("2h", 2), ("2d", 2), ("90d", 1)):
         shown = site().get("trends", name="t", span=span)
         assert shown.text.count('class="plot"') == 5, span

@@ -256,6 +256,14 @@ class Join(Immediate):
 
 
 @frozen
+class Resize(Immediate):
+    """Run so many handlers of this consumer's queue at once, if there can be so many threads."""
+
+    consumer: Any
+    number: int
+
+
+@frozen
 class LineUp(Immediate):
     """Start the role that obeys the terms of this consumer's queue, which the worker had not
     declared."""

@@ -26,6 +26,7 @@ from headrace._core.effects import (
     Now,
     Phase,
     Receive,
+    Resize,
     Role,
     Send,
     Sleep,
@@ -42,6 +43,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
 from headrace._core.worker.roles import WAKE_IF, Channel, NamedRole, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
+from headrace._core.worker.slots import sharing
 from headrace._engine.facts import process_facts
 from headrace._engine.hooks import Contexts, Hook
 from headrace._model.job import Job
@@ -309,6 +311,8 @@ class BaseEngine(ABC):
                 self.abort(held)
             case Join(consumers):
                 self.join(consumers)
+            case Resize(its, number):
+                self.resize(its, number)
             case LineUp() if consumer is not None:
                 self._begin(fair_roles(self.lifecycle, [consumer], self._place))
             case Describe():
@@ -367,6 +371,13 @@ class BaseEngine(ABC):
     @abstractmethod
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units as slots become free."""
+
+    def resize(self, consumer: Consumer, number: int) -> None:
+        """Run at most *number* handlers of a queue at once. Running handlers go on."""
+        for one in sharing(consumer):
+            one.concurrency = number
+            one.slot_freed()
+            self.wake(one)
 
     @abstractmethod
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:

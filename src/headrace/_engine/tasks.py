@@ -386,6 +386,11 @@ class Engine(BaseEngine):
         slots.backlog.extend(units)
         self._fill(slots)
 
+    def resize(self, consumer: Consumer, number: int) -> None:
+        super().resize(consumer, number)
+        for one in self._slots[id(consumer)].sharing:
+            self._fill(one)
+
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
         slots = self._slots[id(consumer)]
         units = list(slots.backlog)
@@ -419,7 +424,7 @@ class Engine(BaseEngine):
 
     def _fill(self, slots: _Slots) -> None:
         consumer = slots.consumer
-        limit = slots.consumer.handler.concurrency
+        limit = consumer.concurrency
         batch = slots.consumer.handler.batch
         while slots.backlog and slots.of.running < limit:
             unit = slots.backlog.popleft()

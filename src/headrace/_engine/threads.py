@@ -90,11 +90,13 @@ class Engine(BaseEngine):
         self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit | RoleDriver] | None]] = {}
         # by consumer: units that wait for a slot, or have a slot
         self._begun: dict[int, set[int]] = {}
+        # by the first consumer that shares them: handler threads that do not end yet
+        self._seats = {id(one): one.concurrency for one in filter(leads, lifecycle.consumers)}
         self._add(lifecycle.consumers)
         self._runners = [
-            self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
+            self._runner(consumer, number)
             for consumer in filter(leads, lifecycle.consumers)
-            for number in range(consumer.handler.concurrency)
+            for number in range(consumer.concurrency)
         ]
 
     def _seat(self, consumer: Consumer) -> None:
@@ -112,6 +114,28 @@ class Engine(BaseEngine):
         """
         for one in [*self._runners, *chain(*self._running.values())]:
             one.start()
+
+    def _runner(self, consumer: Consumer, number: int) -> threading.Thread:
+        return self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
+
+    def resize(self, consumer: Consumer, number: int) -> None:
+        """Start handler threads, or let some end once no job waits for them. It starts fewer if the
+        system has no more, and is asked again with the next report.
+        """
+        first = first_of(consumer)
+        seats = self._seats[id(first)]
+        self._runners = [one for one in self._runners if one.is_alive()]
+        with suppress(RuntimeError):
+            while seats < number:
+                one = self._runner(first, seats)
+                one.start()
+                self._runners.append(one)
+                seats += 1
+        while seats > number:
+            self._units[id(first)].put(None)
+            seats -= 1
+        self._seats[id(first)] = seats
+        super().resize(consumer, seats)
 
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
@@ -169,7 +193,7 @@ class Engine(BaseEngine):
         """
         begun = self._begun[id(consumer)]
         with self._putting:
-            if len(begun) >= consumer.handler.concurrency:
+            if len(begun) >= consumer.concurrency:
                 return False
             begun.add(id(unit))
             self._units[id(consumer)].put((consumer, driver))
@@ -178,20 +202,19 @@ class Engine(BaseEngine):
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
         units = self._units[id(consumer)]
         waiting = list[Unit]()
-        others: list[tuple[Consumer, Unit | RoleDriver]] = []
+        others: list[tuple[Consumer, Unit | RoleDriver] | None] = []
         with self._putting:
             with suppress(queue.Empty):
                 while True:
                     item = units.get_nowait()
-                    if item is None:
-                        continue
-                    if item[0] is consumer and not isinstance(item[1], RoleDriver):
+                    if item and item[0] is consumer and not isinstance(item[1], RoleDriver):
                         waiting.append(item[1])
                     else:
                         others.append(item)
             begun = self._begun[id(consumer)]
             begun.difference_update(map(id, waiting))
-            for item in others:  # units of other shards that share these slots, in their order
+            # in their order: units of other shards that share these slots, and ends of threads
+            for item in others:
                 units.put(item)
         return waiting, bool(begun)
 
@@ -288,7 +311,7 @@ class Engine(BaseEngine):
             self.lifecycle.advance_to(Phase.STOPPED)
             self.wake()
             for consumer in filter(leads, self.lifecycle.consumers):
-                for _ in range(consumer.handler.concurrency):
+                for _ in range(self._seats[id(consumer)]):
                     self._units[id(consumer)].put(None)
             self._unsubscribe()
             # Again and again: redis-py reopens a connection that is closed just before a read.

@@ -273,6 +273,10 @@ def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
     return show_options(kind, QueueSettings.defaults(kind))
 
 
+def at_once(number: object, hint: str = "") -> int:
+    return count("concurrency", number, most=10_000, hint=hint)
+
+
 def _max_outage(value: object) -> float:
     return FOREVER_S if value is None else seconds("max_outage", value, zero=False)
 
@@ -324,7 +328,7 @@ class HandlerSettings:
     """
 
     def __attrs_post_init__(self) -> None:
-        count("concurrency", self.concurrency, most=10_000)
+        at_once(self.concurrency)
         count("max_size", self.max_size, most=10_000)
         if not callable(self.function):
             raise TypeError(f"a handler must be callable, {self.function!r} is not")

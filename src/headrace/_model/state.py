@@ -294,8 +294,9 @@ class ChildFacts:
 class WorkerFacts:
     """Facts that a worker reports every ten seconds while it is active. They are its machine
     (`host`), the versions of headrace and Python, its process (`pid`), its resident memory in
-    bytes (0 if unknown), and how many jobs of the queue it runs at a time (`slots`). `at` is the
-    server's time of the report, in seconds. `build` is its build, or ''. `missing` names builds for
+    bytes (0 if unknown), and how many jobs of the queue it runs at a time (`slots`). `own` is how
+    many its code says, where an operator has set another number, or 0. `at` is the server's time of
+    the report, in seconds. `build` is its build, or ''. `missing` names builds for
     which it has held back a run of late, and that no living worker has. `children` are the
     processes of the queue's isolated handlers, 100 at most.
     """
@@ -310,6 +311,7 @@ class WorkerFacts:
     build: str = ""
     missing: str = ""
     children: tuple[ChildFacts, ...] = ()
+    own: int = 0
 
 
 @frozen

@@ -39,6 +39,7 @@ VERBS = {  # in the order of the command line's help
     "quiet_worker": Verb(),
     "resume_worker": Verb(),
     "stop_worker": Verb(asks="always"),
+    "set_concurrency": Verb(),
     "repair": Verb(asks="many"),
     "reshard": Verb(page=False),
     "redeclare": Verb(page=False),

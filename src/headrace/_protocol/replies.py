@@ -331,6 +331,7 @@ def facts(told: str) -> WorkerFacts | None:
         known: Any = json.loads(data)
         host, version, python = (str(known[name])[:100] for name in ("host", "version", "python"))
         pid, memory, slots = (int(known[name]) for name in ("pid", "memory", "slots"))
+        own = int(known.get("own", 0))
         build, missing = (
             str(known.get(name, ""))[:NAME_CHARACTERS] for name in ("build", "missing")
         )
@@ -338,7 +339,7 @@ def facts(told: str) -> WorkerFacts | None:
         rows = known.get("children", ())[:CHILDREN_TOLD]
         children = tuple(_child(row, reported) for row in rows)
         return WorkerFacts(
-            host, version, python, pid, memory, slots, reported, build, missing, children
+            host, version, python, pid, memory, slots, reported, build, missing, children, own
         )
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return None

@@ -81,6 +81,8 @@ EVENTS = {
     "worker_quiet": logging.INFO,
     # It leases jobs of that queue again
     "worker_resumed": logging.INFO,
+    # It runs another number of handlers of a queue at once, as an operator asks
+    "worker_resized": logging.INFO,
     # An operator asks its program to stop
     "worker_asked_to_stop": logging.INFO,
     # A worker stopped while its server was away, with the jobs that it still held

@@ -202,7 +202,6 @@ async def _purge_dead(request: ActionRequest) -> Outcome:
 
 
 async def _schedule(request: ActionRequest) -> Outcome:
-    """Change timing, missed rule or payload of a schedule. The headers of its jobs stay."""
     form = request.form
     name = form.required("name")
     found = await InnerQueue(request.queue).schedule(name)
@@ -297,7 +296,6 @@ async def _resume(request: ActionRequest) -> Outcome:
 
 
 def _value_of(form: Form) -> tuple[str | None, ...] | None:
-    """Read the value of `fair` whose jobs are meant, `None` for the whole queue."""
     if not form("value"):
         return None
     try:
@@ -310,6 +308,13 @@ def _value_of(form: Form) -> tuple[str | None, ...] | None:
     if not all(part is None or isinstance(part, str) for part in some):
         raise Refused("value can't be read: give texts, or null.")
     return tuple(some)
+
+
+async def _set_concurrency(request: ActionRequest) -> Outcome:
+    number = None if request.form("reset") else request.form.count("concurrency")
+    await request.queue.admin.set_concurrency(number)
+    many = "as many handlers at once as its code says" if number is None else f"{number} at once"
+    return 1, f"Each worker runs {many}, in a few seconds."
 
 
 PURGED = "{jobs} that waited were removed."
@@ -361,6 +366,7 @@ CALLS: Mapping[str, Action] = {one.verb: one for one in SINGLE} | {
     "repair": _repair,
     "pause": _pause,
     "resume": _resume,
+    "set_concurrency": _set_concurrency,
 }
 
 

@@ -65,6 +65,8 @@ def declared(option: str, value: str) -> str:
         shown = ", ".join(starmap(_rate_limit, declared_rates(value)))
         cut = value and not value.endswith(")")  # the server keeps 200 bytes
         return f"{shown}, …".removeprefix(", ") if cut or not shown else shown
+    if option == "concurrency":
+        return f"{value} in each worker, as an operator has set it"
     if value == "None":
         return "no limit"
     try:

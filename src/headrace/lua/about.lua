@@ -3,7 +3,7 @@
 -- ARGV   (none)
 -- REPLY  {now, paused, levels, declaration, name, value, name, value, ...}: now ms · paused 0 or 1 · levels behind the
 --        first · declaration: the number of the valid declaration, or 0 · the declared options, in the words of
---        `declare`, and `terms`: the structure of the queue's terms, if it has some
+--        `declare`, and if it has them `terms`: the structure of the queue's terms, `concurrency`: of `set_concurrency`
 -- COST   5 us
 -- @include clock
 -- @include deepest
@@ -13,6 +13,8 @@ local reply = {
   tonumber(redis.call('HGET', stats, 'declaration') or 0) or 0,
 }
 for _, word in ipairs(strings_of(redis.call('HGET', stats, 'declared')) or {}) do reply[#reply + 1] = word end
-local terms = redis.call('HGET', stats, 'terms')
-if terms then reply[#reply + 1], reply[#reply + 2] = 'terms', terms end
+for _, name in ipairs({'terms', 'concurrency'}) do
+  local value = redis.call('HGET', stats, name)
+  if value then reply[#reply + 1], reply[#reply + 2] = name, value end
+end
 return reply

@@ -12,7 +12,7 @@ if version > tonumber(kept[1] or 0) then
   redis.call('HSET', stats, 'shards', version)
 end
 local reply = {kept[2] and 1 or 0}
-local names = {'declared', 'declaration', 'history', 'levels', 'trends'}
+local names = {'concurrency', 'declared', 'declaration', 'history', 'levels', 'trends'}
 for i, value in ipairs(redis.call('HMGET', stats, unpack(names))) do
   if value then reply[#reply + 1], reply[#reply + 2] = names[i], value end
 end

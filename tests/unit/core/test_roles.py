@@ -24,6 +24,7 @@ from headrace._core.effects import (
     Now,
     Phase,
     Receive,
+    Resize,
     Role,
     Send,
     Sleep,
@@ -32,6 +33,7 @@ from headrace._core.effects import (
     Wake,
 )
 from headrace._core.notices import Received
+from headrace._core.presence.roles import resize
 from headrace._core.verdicts import FREE_RELEASES
 from headrace._core.worker import reclaimer
 from headrace._core.worker.consumer import CUT_OFF_S, IDLE_S, START_WITHIN_S, Consumer
@@ -1644,3 +1646,12 @@ def test_what_is_written_with_jobs_counts_as_bytes() -> None:
 
 def judged(consumer: Consumer, number: int) -> Any:
     return consumer.judge(make_held(consumer, number), ValueError("x" * 20_000))
+
+
+def test_isolated_handlers_run_at_most_as_many_as_there_are_children() -> None:
+    consumer = make_consumer(concurrency=2, children=list)
+    found: list[list[int]] = []
+    for wanted in (5, 1):
+        consumer.leasing.wanted = wanted
+        found.append([one.number for one in resize(consumer) if isinstance(one, Resize)])
+    assert found == [[], [1]]

@@ -223,6 +223,17 @@ class AsyncAdmin(Guided, Generic[T]):
         """
         return await self._drive(self._verbs.admin.ask_worker(name, "stop"))
 
+    async def set_concurrency(self, number: int | None) -> None:
+        """Set how many handlers each worker of the queue runs at once, in place of its
+        `concurrency=`. `None` ends that. The number is kept on the server until then.
+
+        Live workers obey at once, or within ten seconds if a message is lost. New workers obey a
+        second after their start. With fewer, running handlers go on, and no job is lost. Workers
+        with isolated handlers run at most their own number. Raises `ValueError` for a number below
+        1. set_concurrency.lua, O(1).
+        """
+        return await self._drive(self._verbs.admin.set_concurrency(number))
+
     async def delete(self) -> int:
         """Remove the queue with everything in it. Returns the number of its jobs. An enqueue
         creates the queue again.

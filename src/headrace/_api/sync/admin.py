@@ -224,6 +224,17 @@ class Admin(Guided, Generic[T]):
         """
         return self._drive(self._verbs.admin.ask_worker(name, "stop"))
 
+    def set_concurrency(self, number: int | None) -> None:
+        """Set how many handlers each worker of the queue runs at once, in place of its
+        `concurrency=`. `None` ends that. The number is kept on the server until then.
+
+        Live workers obey at once, or within ten seconds if a message is lost. New workers obey a
+        second after their start. With fewer, running handlers go on, and no job is lost. Workers
+        with isolated handlers run at most their own number. Raises `ValueError` for a number below
+        1. set_concurrency.lua, O(1).
+        """
+        return self._drive(self._verbs.admin.set_concurrency(number))
+
     def delete(self) -> int:
         """Remove the queue with everything in it. Returns the number of its jobs. An enqueue
         creates the queue again.

@@ -1,16 +1,28 @@
-"""The role that reports the facts of a worker to each of its queues. It also obeys operators, whose
-requests are to be quiet, to go on, or to stop.
+"""The role that reports the facts of a worker to each of its queues. It also obeys requests of
+operators to be quiet, to go on, to stop, or to run another number of handlers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace._core.effects import Describe, Log, Now, Phase, Role, Sleep, Stop, Wake, send_all
+from headrace._core.effects import (
+    Describe,
+    Log,
+    Now,
+    Phase,
+    Resize,
+    Role,
+    Sleep,
+    Stop,
+    Wake,
+    send_all,
+)
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.roles import NamedRole
 from headrace._core.worker.shared_read import Place, by_place
+from headrace._core.worker.slots import sharing
 from headrace._protocol.features import presence as presence_ops
 from headrace._protocol.features import trends as trend_ops
 from headrace._protocol.limits import OPS_PER_TRIP, POLL_S
@@ -42,8 +54,10 @@ def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
                 )
                 for one in some
             ]
-            for one, request in zip(some, (yield from send_all(ops)), strict=True):
+            for one, (request, wanted) in zip(some, (yield from send_all(ops)), strict=True):
+                one.leasing.wanted = wanted
                 yield from _obey(one, request)
+                yield from resize(one)
         yield from _tell(consumers, str(facts["host"]))
         waits = any(not one.registered and not one.leasing.shard_gone for one in consumers)
         yield Sleep(POLL_S if waits else REPORT_EVERY_S)
@@ -83,6 +97,28 @@ def _obey(consumer: Consumer, request: str) -> Role:
         yield Log("worker_resumed", f"worker {worker} leases jobs of queue {queue!r} again")
         consumer.leasing.available = True
     yield Wake(owner=consumer)
+
+
+def resize(consumer: Consumer) -> Role:
+    """Run as many handlers as an operator wants, or as the code says. All shards that know a number
+    have the same, and a new shard may not know it yet.
+    """
+    before = consumer.concurrency
+    own = consumer.handler.concurrency
+    shards = [one.leasing for one in sharing(consumer) if not one.leasing.shard_gone]
+    number = max((one.wanted for one in shards), default=0) or own
+    if consumer.handler.children is not None:
+        number = min(number, own)  # a job without a child would only wait for one
+    if number == before:
+        return
+    yield Resize(consumer, number)
+    if consumer.concurrency != before:
+        whose = "its code says so" if number == own else "an operator asks for it"
+        yield Log(
+            "worker_resized",
+            f"worker {consumer.name} runs {consumer.concurrency} handlers of queue "
+            f"{consumer.ops.keys.queue!r} at once: {whose}",
+        )
 
 
 def presence_roles(

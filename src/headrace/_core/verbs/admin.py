@@ -173,6 +173,9 @@ class AdminVerbs(Generic[M]):
             )
         return asked > 0
 
+    def set_concurrency(self, number: int | None) -> Call[None]:
+        yield from every(self.map, lambda ops: presence_ops.set_concurrency(ops, number))
+
     def repair(self, *, dry: bool = False) -> Call[Repairs]:
         yield from self.map.look()
         found = Repairs()

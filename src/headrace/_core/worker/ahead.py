@@ -39,7 +39,7 @@ def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Call[list[li
     One handler runs jobs in the order of their leases.
     """
     fair = consumer.leasing.fair
-    if fair is None or not fair.queues.path or consumer.handler.concurrency == 1:
+    if fair is None or not fair.queues.path or consumer.concurrency == 1:
         return fresh
     waiting = len(consumer.jobs.held) - consumer.slots()
     soon = consumer.starts_within(FAIR_START_WITHIN_S / 5)  # jobs that start at once, in any order

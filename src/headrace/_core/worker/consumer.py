@@ -80,8 +80,11 @@ class Consumer:
         unobserved
     )
     gauge: Any = None  # the telemetry that reads the counts
+    concurrency: int = field(init=False)  # handlers at once; of all shards
 
     def __attrs_post_init__(self) -> None:
+        others = [] if self.shared is None else self.shared.members
+        self.concurrency = others[0].concurrency if others else self.handler.concurrency
         self.registration = Registration(self.new_name(), NameClaim(self.ops, self.worker))
         if (terms := self.ops.settings.terms) is not None:
             self.leasing.fair = FairLeasing(
@@ -398,6 +401,8 @@ class Consumer:
     def facts(self) -> dict[str, Any]:
         """Return what the worker reports about this queue."""
         known: dict[str, Any] = {"slots": self.slots()}
+        if self.concurrency != self.handler.concurrency:
+            known["own"] = self.slots() // self.concurrency * self.handler.concurrency
         if self.handler.children is not None:
             known["children"] = self.handler.children()[:CHILDREN_TOLD]
         if self.handler.build:
@@ -407,7 +412,7 @@ class Consumer:
         return known
 
     def slots(self) -> int:
-        return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
+        return self.concurrency * (self.handler.max_size if self.handler.batch else 1)
 
     def ahead(self) -> int:
         """Return how many jobs may be leased ahead of free slots, as they will start within
@@ -439,9 +444,7 @@ class Consumer:
         members = 1 if self.shared is None else len(self.shared.members)
         running = [one for one in list(self.jobs.held.values()) if one.started and not one.ended]
         batch = self.handler.max_size if self.handler.batch else 1
-        said = self.jobs.tally.taken(
-            now, host, self.handler.concurrency / max(1, members), running, batch
-        )
+        said = self.jobs.tally.taken(now, host, self.concurrency / max(1, members), running, batch)
         return "" if self.ops.settings.trends is False else said
 
     def free(self) -> int:
@@ -511,7 +514,7 @@ class Consumer:
             return 0
         if self.timers.due_at is None:
             return max(1, room // 2)
-        return room // 2 if self.handler.concurrency > 1 else 0
+        return room // 2 if self.concurrency > 1 else 0
 
     def unsettled(self) -> bool:
         return bool(self.jobs.completed or self.jobs.done)

@@ -298,9 +298,7 @@ def _room(consumer: Consumer) -> int:
         if shared is not None:
             shared.leave(consumer)
         return 0
-    if (
-        consumer.leasing.asking or consumer.leasing.piggybacked
-    ) and consumer.handler.concurrency == 1:
+    if (consumer.leasing.asking or consumer.leasing.piggybacked) and consumer.concurrency == 1:
         # two lease calls at a time may be answered in either order, and one slot promises order
         return 0
     return (

@@ -216,8 +216,12 @@ class SharedSlots:
             member.leasing.saturated = False
 
 
+def sharing(consumer: Consumer) -> Sequence[Consumer]:
+    return [consumer] if consumer.shared is None else consumer.shared.members
+
+
 def first_of(consumer: Consumer) -> Consumer:
-    return consumer if consumer.shared is None else consumer.shared.members[0]
+    return sharing(consumer)[0]
 
 
 def leads(consumer: Consumer) -> bool:

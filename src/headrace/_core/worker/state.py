@@ -138,6 +138,8 @@ class Leasing:
     blocked_by_older: bool = False
     paused: bool = False
     quiet: bool = False  # an operator asks this worker to lease nothing
+    # handlers that an operator wants at once, 0 for the number in the code
+    wanted: int = 0
     shard_gone: bool = False  # its shard is gone
     # the queue's number of levels that was logged, as this worker knows fewer
     levels_logged: int = 0

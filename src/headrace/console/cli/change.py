@@ -381,6 +381,28 @@ def stop_worker(queue: Queue, worker: WorkerName, yes: Yes = False, in_json: Jso
 
 
 @on_queue
+def set_concurrency(
+    queue: Queue,
+    number: Annotated[
+        int | None, typer.Argument(help="How many at once in each worker, 1-10000.")
+    ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="As many again as the code of each worker says.")
+    ] = False,
+    in_json: Json = False,
+) -> None:
+    """Set how many handlers each worker runs at once.
+
+    Workers obey within seconds, and new ones too, until --reset. Running handlers go on.
+    """
+    if (number is None) is not reset:
+        raise ConfigurationError("give a NUMBER, or --reset")
+    queue.admin.set_concurrency(number)
+    text = f"{number} at once" if number else "as many at once as the code says"
+    outcome(in_json, f"{text} in {queue.name}", {"queue": queue.name, "concurrency": number})
+
+
+@on_queue
 def fail_worker(
     queue: Queue,
     worker: WorkerName,

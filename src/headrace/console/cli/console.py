@@ -310,7 +310,6 @@ def module_of(target: str, example: str) -> tuple[Any, str]:
 
 
 def _set_up_django() -> None:
-    """Let handlers import models, as `manage.py` does. Do nothing without Django."""
     try:
         django: Any = importlib.import_module("django")
     except ModuleNotFoundError as error:

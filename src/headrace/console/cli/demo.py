@@ -164,7 +164,6 @@ class Run:
             )
 
     def _watch(self) -> None:
-        """Report the progress until the queue is empty. Raises `HeadraceError` if a worker ends."""
         start = printed = time.monotonic()
         counts = self.queue.counts()
         while counts.present > counts.dead:

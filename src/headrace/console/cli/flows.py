@@ -83,7 +83,6 @@ def list_runs(
 
 
 def _stages(client: redis.Redis, flow: str, namespace: str) -> list[str]:
-    """Return the stages of a flow that have had a job. Raises `ConfigurationError` if none has."""
     check_names(flow, namespace)
     found = [
         name.partition("/")[2]

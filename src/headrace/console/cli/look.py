@@ -231,7 +231,8 @@ def workers(
 def _machine(facts: WorkerFacts | None) -> tuple[object, ...]:
     if facts is None:
         return ("",) * 6
-    its = facts.slots, facts.host, facts.pid, facts.version, facts.memory >> 20
+    slots = f"{facts.slots} (code: {facts.own})" if facts.own else facts.slots
+    its = slots, facts.host, facts.pid, facts.version, facts.memory >> 20
     children = facts.children
     if not children:
         return *its, ""

@@ -138,7 +138,6 @@ def _lines(file: str) -> Iterator[bytes]:
 def _replayed(
     worker: Worker | AsyncWorker, line: bytes, where: str, removed: list[str]
 ) -> Replayed:
-    """Replay a line. What the handler prints goes to standard error."""
     try:
         with redirect_stdout(sys.stderr):
             return replayed(worker, line, removed=removed)

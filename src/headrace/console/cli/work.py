@@ -226,7 +226,6 @@ class Supervisor:
                 self._due += [(0.0, number + process.number) for number in range(1, self.processes)]
 
     def _start_again(self, modules: Sequence[str]) -> None:
-        """Restart all processes, each when it has finished its jobs."""
         if self._asked:
             return
         self._say("reload", None, f"{', '.join(modules)} changed: processes are started again")

@@ -65,6 +65,7 @@ class Shown:
     kinds: tuple[KindRow, ...]
     machines: tuple[MachineRow, ...]
     late: int
+    minutes: int  # from the beginning of the charts until now
 
 
 def shown(activity: Activity, kind: str | None = None) -> Shown | None:
@@ -97,6 +98,7 @@ def shown(activity: Activity, kind: str | None = None) -> Shown | None:
         tuple(kinds),
         tuple(machines),
         activity.late,
+        round((activity.now - first) / 60),
     )
 
 

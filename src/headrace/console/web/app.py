@@ -230,7 +230,6 @@ class Pages:
         }
 
     def _server_text(self, rights: Rights) -> str:
-        """Return the server as it was known last, if the user may see all queues."""
         if self._inspector is None or not rights.sees("*"):
             return ""
         known = self._inspector.views.server
@@ -337,7 +336,6 @@ def _who(request: Request) -> str:
 
 
 async def _form_of(request: Request, *, ticked: bool) -> Form:
-    """Read the form of a request. Raises `Refused` if it has no form, or a too large one."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise Refused("This is no form.")
     body = bytearray()
@@ -406,7 +404,7 @@ def _after(action: str, form: Form, outcome: str, onward: Mapping[str, str], num
 def _after_ticks(form: Form, outcome: str) -> str:
     if form("group"):
         return "../" + to("dead", name=form("within"), group=form("group"), outcome=outcome)
-    kept = {name: form(name) for name in ("state", "span", "cursor", *FILTERS)}
+    kept = {name: form(name) for name in ("state", "cursor", *FILTERS)}
     return "../" + to("queue", name=form("queue"), outcome=outcome, **kept)
 
 

@@ -242,13 +242,6 @@ DRAWN: Sequence[tuple[str, Write, Sequence[tuple[str, str, Measure]]]] = (
 )
 
 
-def fitting(trends: Sequence[TrendPoint], now: float) -> str:
-    """Name the shortest span that shows all of these points, or else the longest of minutes."""
-    age = now - trends[0].at if trends else 0.0
-    names = [name for name, (_, every, _) in SPANS.items() if every == "minute"]
-    return next((name for name in names if age <= SPANS[name][2] * EVERY_S["minute"]), names[-1])
-
-
 def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendPoint]]:
     seconds = number * EVERY_S[trends.every]
     groups: dict[int, list[TrendPoint]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.console.actions import BULK, BULK_TEXTS, PER_PAGE
 from headrace.console.texts import moment, rate
 from headrace.console.web.activity import shown
-from headrace.console.web.charts import SPANS, Chart, charts, draw, fitting, rows
+from headrace.console.web.charts import SPANS, Chart, charts, draw, rows
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
 from headrace.inspect import JobsPage, KindsPage, QueuePage, QueueView
@@ -20,6 +20,7 @@ ONWARD = (  # the fields of a bulk action
     "total",
 )  # fmt: skip
 FILTERS = ("kind", "end", "header", "reason", "payload", "since", "until", "order")
+MINUTES = SPANS["2h"][2]  # of the charts of trends
 SORTED = {
     "waiting": "The next one first.",
     "running": "The first enqueued first.",
@@ -94,7 +95,6 @@ async def queue(request: PageRequest) -> Answer:
         "place": {
             **asked,
             "state": state,
-            "span": request.param("span"),
             "cursor": request.param("cursor"),
         },
         "kept": {word: value for word, value in asked.items() if value},
@@ -102,9 +102,7 @@ async def queue(request: PageRequest) -> Answer:
         "kinds": kinds,
         "states": _states(page.queue, tabs, history=history or state == "ended"),
         "sorted": SORTED.get(state) or f"The {first} first.",
-        "asked_span": request.param("span"),
-        "activity": shown(await request.inspector.activity([name])),
-        **await _charts(request, page),
+        **await _story(request, page),
     }
 
 
@@ -137,28 +135,23 @@ async def _jobs(
     ), narrow
 
 
-async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
+async def _story(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
+    """Draw one row of charts over the same time, from the counts of workers and the trends. Without
+    either it is of the latest looks.
+    """
     name = page.queue.name
-    span = request.param("span")
-    if span and span not in SPANS:
-        raise NotThere(f"There is no span {span!r}.")
-    drawn: list[Chart] = []
-    ranges: dict[str, str] = {}
-    if page.declared.get("trends") == "yes":
-        found = await request.inspector.trends(name)
-        fits = fitting(found.points, found.now)
-        known = list(SPANS)
-        last = len(known) if found.points and fits == "2d" else known.index(fits) + 1
-        ranges = {key: SPANS[key][0] for key in known[:last]}
-        span = span or fits
-        _, every, number = SPANS[span]
-        if span != fits:
-            found = await request.inspector.trends(name, every, number)
-        drawn = charts(found, number)[:2]
-    if not drawn:
-        ranges = {}
-        drawn = _latest(page.queue)
-    return {"charts": drawn, "ranges": ranges, "span": span}
+    activity = shown(await request.inspector.activity([name]))
+    kept = page.declared.get("trends") == "yes"
+    minutes = MINUTES if activity is None else activity.minutes
+    trends: list[Chart] = []
+    if kept:
+        trends = charts(await request.inspector.trends(name, "minute", minutes), minutes)
+    if activity is None:
+        drawn = trends[:2] or _latest(page.queue)
+    else:
+        some = (activity.ends, *trends[1:2], activity.waits, activity.runs)
+        drawn = [chart for chart in some if chart]
+    return {"charts": drawn, "activity": activity, "kept_trends": kept}
 
 
 def _latest(queue: QueueView) -> list[Chart]:
