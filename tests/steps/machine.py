@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headrace import NewJob
 from headrace._codecs.recorded import Recorded
 from headrace._core.effects import Call, HeldJob, Send, Sleep
-from headrace._core.steps.run import Run
+from headrace._core.steps.run import Callbacks, Run
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._protocol import admin_ops, view_ops
@@ -407,7 +407,7 @@ class Machine(RuleBasedStateMachine):
             assert self.max_attempts is None or job.spent <= self.max_attempts, (
                 f"{job} has no attempts left"
             )
-            run = Run(self.ops, self.values, claim, departs, handled=True)
+            run = Run(self.ops, self.values, claim, Callbacks(departs), handled=True)
             delivery = Delivery(job, claim, run, job.spent)
             job.state, job.holder, job.entry, job.due = "leased", delivery, claim.entry, False
             made.append(delivery)

@@ -21,7 +21,7 @@ from attrs import define, evolve, field
 from headrace import DeadLetter, NewJob
 from headrace._codecs.recorded import Recorded
 from headrace._core.effects import Call, HeldJob, Send, Sleep
-from headrace._core.steps.run import Run
+from headrace._core.steps.run import Callbacks, Run
 from headrace._model.settings import QueueSettings
 from headrace._model.steps import Record
 from headrace._net.sync.steps import Steps
@@ -220,7 +220,9 @@ class Story:
         (claim,) = grant.claims
         delivery = Delivery(claim)
         drive = partial(self.drive, delivery)
-        run = delivery.run = Run(self.ops, self.values, claim, self.departs, handled=True)
+        run = delivery.run = Run(
+            self.ops, self.values, claim, Callbacks(self.departs), handled=True
+        )
         object.__setattr__(claim.job, "_steps", Steps(run, drive))
         error: BaseException | None = None
         try:
@@ -247,7 +249,7 @@ class Story:
                 return str(wrong.reason)
             return None if wrong is None or attempt < ATTEMPTS else describe_error(wrong)
 
-        run.judged = judged
+        run.callbacks = evolve(run.callbacks, judged=judged)
         with suppress(Died):
             error = drive(run.leave(error))
             if run.undos.concern(run, error):

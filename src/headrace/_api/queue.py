@@ -18,7 +18,7 @@ from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.map import OneShard, ShardMap
-from headrace._core.steps.run import Run, note_last
+from headrace._core.steps.run import Callbacks, Run, note_last
 from headrace._core.verbs.queue import QueueVerbs, ShardedQueue
 from headrace._engine.facts import program
 from headrace._forks import cached_property
@@ -434,9 +434,9 @@ class BaseQueue(Guided, Connected):
         note = partial(record_step, self._place, claim)
         ops = self._verbs.at(claim)
         ttl = self._leaser.ttl(claim.duration)
-        return Run(
-            ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable
-        )
+        values = Recorded(ops.bound)
+        durable = self.ops.settings.durable
+        return Run(ops, values, claim, Callbacks(note=note), ttl=ttl, durable=durable)
 
     def _find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
         found = yield from self._verbs.views.find(id, key)

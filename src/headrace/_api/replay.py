@@ -149,8 +149,8 @@ class Stage:
                 f"{lost}: recorded, and no more in the code, which comes to {at!r} without a record"
             )
             return end("misfit", at, told) if lost else end("new", at)
-        if run.waits:
-            return end("suspended", next(iter(run.waits)))
+        if run.branches.waits:
+            return end("suspended", next(iter(run.branches.waits)))
         return end("completed")
 
     def _gone(self, run: Replay, function: Callable[..., Any]) -> list[str]:

@@ -38,7 +38,8 @@ from headrace._core.effects import (
 from headrace._core.fair.roles import fair_roles
 from headrace._core.presence.roles import presence_roles
 from headrace._core.shards.roles import shard_roles, slots_of
-from headrace._core.steps.run import Run
+from headrace._core.steps.builds import Builds
+from headrace._core.steps.run import Callbacks, Run
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
 from headrace._core.worker.roles import WAKE_IF, Channel, NamedRole, RoleOwner, all_roles
@@ -333,19 +334,15 @@ class BaseEngine(ABC):
         held = next((one for one in list(consumer.jobs.held.values()) if one.job is job), None)
         if held is None:
             raise RunLost(job.id)
-        note = partial(self.telemetry(consumer).stepped, held)
-        made = Run(
-            consumer.ops,
-            Recorded(consumer.ops.bound),
-            held,
+        callbacks = Callbacks(
             consumer.depart,
-            note,
+            partial(self.telemetry(consumer).stepped, held),
             partial(self._judged, consumer, held),
-            build=consumer.handler.build,
-            rule=consumer.of(held).runs,
-            missing=partial(self._misses, consumer, held),
-            handled=True,
+            partial(self._misses, consumer, held),
         )
+        builds = Builds(consumer.handler.build, consumer.of(held).runs)
+        values = Recorded(consumer.ops.bound)
+        made = Run(consumer.ops, values, held, callbacks, builds, handled=True)
         return cast("Run", consumer.jobs.runs.setdefault(held, made))
 
     @staticmethod

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from attrs import evolve
 
-from headrace._core.steps.run import Run, ignored
+from headrace._core.steps.run import Callbacks, Run
 from headrace._isolation.values import unpacked
 from headrace._model.codec import BytesCodec, binds
 from headrace._model.policy import Durability
@@ -31,10 +31,7 @@ def described(run: Run, *, wraps: bool) -> bytes:
         ops=ops,
         values=cast("Any", None),
         claim=claim,
-        depart=ignored,
-        note=ignored,
-        judged=ignored,
-        missing=ignored,
+        callbacks=Callbacks(),
     )
     trace = getattr(run.claim, TRACE, None)
     around = (wraps, binds(run.ops.codec))

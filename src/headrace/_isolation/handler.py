@@ -145,9 +145,9 @@ class _Turn:
         elif kind == "depart":
             self._depart(lost=head["lost"])
         elif kind == "note":
-            self.steps.run.note(head["event"], head["step"], head["earlier"])
+            self.steps.run.callbacks.note(head["event"], head["step"], head["earlier"])
         elif kind == "missing":
-            self.steps.run.missing(head["builds"])
+            self.steps.run.callbacks.missing(head["builds"])
         elif kind == "span":
             _span(head)
         elif kind == "ops":  # it lasts as long as the server is away, and the deadline holds
@@ -188,7 +188,7 @@ class _Turn:
             case "unwrap":
                 return {}, [unwrapped(codec, head["path"], parts[0])]
             case "judge":
-                return {"why": run.judged(remade(head["error"]), None, head["anew"])}, []
+                return {"why": run.callbacks.judged(remade(head["error"]), None, head["anew"])}, []
             case "ops":
                 run.parting = head["parting"]
                 ops = carried_out(head["ops"], parts)
@@ -212,7 +212,7 @@ def _sent(ops: Sequence[Op[Any]], within: float | None) -> Call[Any]:
 
 def _departed(run: Run) -> Call[None]:
     yield Sleep(0.0)  # the driver of an engine goes on, in its own thread if it has one
-    run.depart(run.claim)
+    run.callbacks.depart(run.claim)
 
 
 def _span(head: Head) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from attrs import asdict, evolve, frozen
 
 from headrace._codecs.recorded import Recorded
-from headrace._core.steps.run import Run
+from headrace._core.steps.run import Callbacks, Run
 from headrace._core.verdicts import meant
 from headrace._isolation.described import TRACE
 from headrace._isolation.link import Head, Message
@@ -146,8 +146,7 @@ def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None)
         link.tell({"is": "missing", "builds": builds})
 
     values = Recorded(ops.bound)
-    calls = {"depart": depart, "note": note, "judged": judged, "missing": missing}
-    run = evolve(run, ops=ops, values=values, **cast("Any", calls))
+    run = evolve(run, ops=ops, values=values, callbacks=Callbacks(depart, note, judged, missing))
     executor = Executor(link, run)
     if loop is None:
         from headrace._net.sync.steps import Steps, driver, raised

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from headrace._codecs.recorded import Recorded
 from headrace._core.effects import HeldJob, Send, Sleep
-from headrace._core.steps.run import TURNS, Run, refuse_steps
+from headrace._core.steps.run import TURNS, Callbacks, Run, refuse_steps
 from headrace._model.checks import LAST_MOMENT_S
 from headrace._model.job import Claim, Job
 from headrace._model.steps import Record, fraction_of, moment, step_name
@@ -52,9 +52,8 @@ class Stage:
         held = claim(Job("i", b"x", "q"), "w", "5-0", 1, self.token, leased_at=NOW, named=True)
         note = self.notes.append
         values = Recorded(OPS.bound)
-        self.run = Run(
-            OPS, values, held, self.departed.append, lambda *it: note(it), handled=self.handled
-        )
+        callbacks = Callbacks(self.departed.append, lambda *it: note(it))
+        self.run = Run(OPS, values, held, callbacks, handled=self.handled)
 
     def __call__(self, call: Generator[Any, Any, Any], *replies: Any) -> Any:
         """Drive a call to its end. Each of its operations gets one of *replies*."""

@@ -88,7 +88,7 @@ def new(run: Run, call: object, args: Sequence[Any], options: Mapping[str, Any])
             f"key {job.key!r:.100}: in the queue of its parent the child would wait behind its parent, "
             "which waits for it: give it another key, or another queue"
         )
-    label = run.numbered(base) if name is None else step_name(name, "child", "a child")
+    label = run.names.numbered(base) if name is None else step_name(name, "child", "a child")
     return NewChild(job_id(label), evolve(job, id=_id_of(run, label)))
 
 
@@ -162,7 +162,7 @@ def sources_of(run: Run, sources: Mapping[str, Any]) -> dict[str, Any]:
                 f"not {source!r:.100}"
             )
         is_timer = isinstance(source, Timer)
-        named[name] = evolve(source, name=run.numbered(name)) if is_timer else source
+        named[name] = evolve(source, name=run.names.numbered(name)) if is_timer else source
     return named
 
 
@@ -254,7 +254,7 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
 
 def _source(run: Run, source: Signal | Timer | Child) -> Call[Record]:
     if isinstance(source, Signal):
-        run.sourced.add(source.name)
+        run.names.sourced.add(source.name)
         return (yield from run.waiting(source.name, "wait", ""))
     if isinstance(source, Timer):
         run.ask("timer", source.name)

@@ -52,8 +52,7 @@ class Replay(Run):
 
     @property
     def unused(self) -> list[str]:
-        """The recorded names that the handler has not asked for."""
-        return [one for one in self.records or () if one not in {"", *self.asked, *self.sourced}]
+        return self.names.unused(self.records or ())
 
     def absent(self, name: str) -> Call[None]:
         yield from super().absent(name)

@@ -21,8 +21,9 @@ from typing import Any, ClassVar, NoReturn, Protocol
 from attrs import define, field, frozen
 
 from headrace._core.effects import Call, R, Send, Sleep, send
+from headrace._core.steps.builds import Builds
+from headrace._core.steps.names import Names
 from headrace._core.steps.undo import UNDER_WAY, Undos, refused_inside, stopped
-from headrace._model.builds import continues, wanted
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
@@ -43,11 +44,6 @@ LOOK_MAX_S = 0.25  # seconds between two looks at the steps beside: a tenth of t
 # seconds for which the end of a handler waits until its last progress is noted
 PROGRESS_WITHIN_S = 5.0
 
-# takes the name of a log event and the step's, and the trace of an earlier delivery
-Note = Callable[..., object]
-# takes the error and the result of a handler, and whether attempts count anew; None if it lives
-Judged = Callable[[BaseException | None, Any, bool], str | None]
-
 
 class Values(Protocol):
     def check(self, what: str, function: Callable[..., Any]) -> None: ...
@@ -67,12 +63,37 @@ def ignored(*_: object) -> None:
     """Do nothing. This is the default of a run's callbacks."""
 
 
+@frozen
+class Callbacks:
+    """The calls by which a run tells its worker what it does."""
+
+    depart: Callable[[Claim], object] = ignored
+    """Called when the job leaves its worker, because its run is suspended, or its lease is lost."""
+    note: Callable[..., object] = ignored
+    """Takes the name of a log event and of the step, and the trace of an earlier delivery."""
+    judged: Callable[[BaseException | None, Any, bool], str | None] = ignored
+    """Takes the error and the result of a handler, and whether attempts count anew. It returns why
+    the job is to die, or `None` if it lives."""
+    missing: Callable[[str], object] = ignored
+    """Called with the builds that a run waits for, if no living worker has one."""
+
+
 # a sleep or wait that is not over
 @frozen
 class Wait:
     number: int  # of its record
     release_key: bool  # other jobs of the key may run meanwhile
     group: int = 0  # of children that are all to be over, before the run goes on
+
+
+# of a handler, which may take steps beside each other
+@define(eq=False)
+class Branches:
+    made: list[tuple[str, Any]] = field(factory=list[tuple[str, Any]])
+    """The coroutines that the handler made, each with the words of its call."""
+    # steps whose functions run, and sleeps and waits not yet recorded
+    running: set[str] = field(factory=set[str])
+    waits: dict[str, Wait] = field(factory=dict[str, Wait])  # the open sleeps and waits, by name
 
 
 @define(eq=False)
@@ -86,35 +107,19 @@ class Run:
     ops: Ops
     values: Values
     claim: Claim
-    depart: Callable[[Claim], object] = ignored
-    """Called when the job leaves its worker, because its run is suspended, or its lease is lost."""
-    note: Note = ignored
-    judged: Judged = ignored
-    """Says why the job is to die, if its handler ended so, and its attempts count anew."""
+    callbacks: Callbacks = field(factory=Callbacks)
+    builds: Builds = field(factory=Builds)
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
-    build: str = ""  # of the worker
-    rule: str = "any"  # which runs its handler continues
-    missing: Callable[[str], object] = ignored
-    """Called with the builds that a run waits for, if no living worker has one."""
     handled: bool = False  # a worker's handler takes the steps, and `leave` follows its end
     records: dict[str, Record] | None = None
     skip_sleeps: bool = False  # for tests: each sleep is over at once
-    begun_by: str = ""
-    """The build of the worker that began the run, once the records were read."""
     began_last: int = 0  # ms when the last of the records that were read began
-    asked: set[str] = field(factory=set[str])
-    sourced: set[str] = field(factory=set[str])  # signals that are sources of `first`
-    labels: dict[str, int] = field(factory=dict[str, int])  # how often each was numbered
-    made: list[tuple[str, Any]] = field(factory=list[tuple[str, Any]])
-    """The coroutines that the handler made, each with the words of its call."""
-    # steps whose functions run, and sleeps and waits not yet recorded
-    running: set[str] = field(factory=set[str])
-    waits: dict[str, Wait] = field(factory=dict[str, Wait])  # the open sleeps and waits, by name
+    names: Names = field(factory=Names)
+    branches: Branches = field(factory=Branches)
     undos: Undos = field(factory=Undos)
     recorded: bool = False  # a step: attempts start anew from it
     progress: tuple[float, str] | None = None  # that was not sent yet
-    waits_for: str = ""  # the builds that may continue it, if this one may not
     leaving: RunSuspended | None = None  # raised in the handler, which is to end by it
     # the call that suspends it is under way: that its lease is gone means nothing
     parting: bool = False
@@ -134,7 +139,7 @@ class Run:
     def dies_of(self, error: BaseException | None, result: Any = None) -> str | None:
         """Return why its job is to die, if its handler ended so. Return `None` if it would go
         on."""
-        return self.judged(error, result, self.recorded)
+        return self.callbacks.judged(error, result, self.recorded)
 
     # -- called by the drivers ---------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class Run:
                 f"step {label!r}: undo={undo!r:.100} can't be called: give a function that takes the step's value"
             )
         self.values.check(f"step {label!r}", function)
-        self.running.add(label)
+        self.branches.running.add(label)
         try:
             records = yield from self.known()
             record = records.get(label)
@@ -179,11 +184,11 @@ class Run:
             return True, value
         finally:
             if not runs:
-                self.running.discard(label)
+                self.branches.running.discard(label)
 
     def failed(self, name: str) -> None:
-        self.asked.discard(name)
-        self.running.discard(name)
+        self.names.forget(name)
+        self.branches.running.discard(name)
 
     def end(self, name: str, function: Any, value: Any, took: float, undo: Any = None) -> Call[Any]:
         """Record the value of a step that took some seconds, and return it as later deliveries get
@@ -199,8 +204,8 @@ class Run:
             # before its record: another branch may call `job.undo()` meanwhile
             self.undos.give(name, undo, read)
         yield from self.record(name, data, took, kind=kind, ended=True)
-        self.running.discard(name)
-        self.note("step_done", name)
+        self.branches.running.discard(name)
+        self.callbacks.note("step_done", name)
         return read
 
     def sleep(self, name: object, duration: object, *, release_key: bool) -> Call[None]:
@@ -234,23 +239,19 @@ class Run:
         If sleeps or waits have ended it, the run is suspended. Progress that was not sent yet is
         noted. A step that was made and never awaited is the error of a handler that would be done.
         """
-        made = self.made
-        self.made = []
+        made = self.branches.made
+        self.branches.made = []
         if self.leaving is not None and not self.lost and stopped(error):
             self.ended = self.leaving
-            while self.running and not self.claim.job.lost:
+            while self.branches.running and not self.claim.job.lost:
                 yield Sleep(LOOK_MIN_S * 10)
             yield from self._suspend()
             return error
         yield from note_last([self])
-        forgotten = [
-            one for one in made if inspect.getcoroutinestate(one[1]) == inspect.CORO_CREATED
-        ]
-        if error is None and forgotten:
-            for _, call in forgotten:
-                call.close()  # it would warn, too
+        forgotten = unawaited(made) if error is None else []
+        if forgotten:
             return ConfigurationError(
-                f"{', '.join(what for what, _ in forgotten[:3])}: never awaited, so it did nothing. Write `await "
+                f"{', '.join(forgotten[:3])}: never awaited, so it did nothing. Write `await "
                 "job.step(…)`, and likewise for `sleep` and `wait_for`"
             )
         return error
@@ -263,16 +264,10 @@ class Run:
         """Note the records that a handler which returned did not ask for. Its code has changed, or
         it went another way.
         """
-        for name in self.records or () if completed else ():
-            if name and name not in self.asked | self.sourced:
-                self.note("steps_unused", name)
+        for name in self.names.unused(self.records or ()) if completed else ():
+            self.callbacks.note("steps_unused", name)
 
     # -- parts, also of other verbs ----------------------------------------------------------------
-
-    def numbered(self, label: str) -> str:
-        """Return a name for a record that was given none, as the calls of this run count it."""
-        count = self.labels[label] = self.labels.get(label, 0) + 1
-        return label if count == 1 else f"{label}-{count}"
 
     def ask(self, what: str, name: object) -> str:
         """Check the name of a step, and that the run goes on. Sleeps and waits may join those that
@@ -283,12 +278,7 @@ class Run:
         label = step_name(name)
         if UNDER_WAY.get(None) is self:
             raise refused_inside(f"{what} {label!r}")
-        if label in self.asked:
-            raise ConfigurationError(
-                f"{what} {label!r} was taken before in this run: a step is known by its name, so number those of a "
-                f'loop: step(f"{label}-{{n}}", …)'
-            )
-        self.asked.add(label)
+        self.names.ask(what, label)
         return label
 
     def known(self) -> Call[dict[str, Record]]:
@@ -301,13 +291,11 @@ class Run:
                 else (yield from send(step_ops.read(self.ops, self.claim)))
             )
             if self.records is None:  # another step has not read them meanwhile
-                self.begun_by = rows.build if rows else self.build
+                self.builds.begun(rows.build if rows else self.builds.own)
                 self.records = step_ops.own(rows)
                 self.began_last = max((record.began for record in self.records.values()), default=0)
-                if not continues(self.rule, self.build, self.begun_by):
-                    self.waits_for = wanted(self.rule, self.begun_by)
-        if self.waits_for:
-            self.leaving = self.leaving or RunSuspended(self.claim.job.id, self.waits_for)
+        if self.builds.waits_for:
+            self.leaving = self.leaving or RunSuspended(self.claim.job.id, self.builds.waits_for)
             raise self.leaving
         return self.records
 
@@ -319,7 +307,7 @@ class Run:
         """Note that this delivery continues the run behind a sleep or wait. Nothing has begun since
         that was over."""
         if record.began < (record.ended or record.due) >= self.began_last:
-            self.note("run_resumed", record.name, record.traced)
+            self.callbacks.note("run_resumed", record.name, record.traced)
 
     def must_be(self, record: Record, *kinds: str) -> None:
         if record.kind not in kinds:
@@ -354,14 +342,14 @@ class Run:
     def noting(self, ops: Sequence[Op[R]]) -> Call[list[R]]:
         """Send operations that make records. The first one of a run follows its build."""
         durable: list[Op[Any]] = [with_durability(op, self.durable) for op in ops]
-        if self.build and not self.records:
-            durable.insert(0, step_ops.build(self.ops, self.claim, self.build))
+        if self.builds.own and not self.records:
+            durable.insert(0, step_ops.build(self.ops, self.claim, self.builds.own))
         answers: list[R] = (yield Send(durable))[-len(ops) :]
         return answers
 
     def waiting(self, name: str, kind: str, due: str) -> Call[Record]:
         """Return the record of a sleep or wait, which is made now if there is none."""
-        self.running.add(name)
+        self.branches.running.add(name)
         try:
             records = yield from self.known()
             if name not in records:
@@ -374,7 +362,7 @@ class Run:
             self.must_be(records[name], kind)
             return records[name]
         finally:
-            self.running.discard(name)
+            self.branches.running.discard(name)
 
     def _answered(self, name: str, kind: str, answer: step_ops.Waiting) -> Record:
         """Make the record of a sleep or wait from the answer. One that is over ended as it
@@ -393,7 +381,7 @@ class Run:
             yield from self.undos.missing(self, names[0])
         group = records[0].number if every else 0
         for record in records:
-            self.waits[record.name] = Wait(record.number, release_key, group)
+            self.branches.waits[record.name] = Wait(record.number, release_key, group)
         try:
             yield from self.until_alone()
             if self.ended is None and not self.lost and not self.handled:
@@ -401,7 +389,7 @@ class Run:
                 yield from self._suspend()
         except BaseException:
             for name in names:
-                self.waits.pop(name, None)  # the handler does not wait for it any more
+                self.branches.waits.pop(name, None)  # the handler does not wait for it any more
             raise
         if self.lost and not isinstance(self.ended, RunSuspended):
             raise RunLost(self.claim.job.id)
@@ -414,8 +402,8 @@ class Run:
         for _ in range(TURNS):
             yield Sleep(0.0)
         waited = 0.0
-        while self.running and not self.lost:
-            while self.running and not self.lost:
+        while self.branches.running and not self.lost:
+            while self.branches.running and not self.lost:
                 pause = min(max(waited / 10, LOOK_MIN_S), LOOK_MAX_S)
                 yield Sleep(pause)
                 waited += pause
@@ -423,7 +411,7 @@ class Run:
 
     def _hold(self) -> Call[None]:
         """Hold the run back for a worker whose build may continue it."""
-        op = step_ops.hold(self.ops, self.claim, self.waits_for)
+        op = step_ops.hold(self.ops, self.claim, self.builds.waits_for)
         self.parting = True
         try:
             *_, (held, _due, builds) = yield Send(
@@ -434,17 +422,17 @@ class Run:
             self.parting = False
             raise
         if not held:
-            self.refused(self.waits_for, LOST)
+            self.refused(self.builds.waits_for, LOST)
             return
-        self.depart(self.claim)
-        if not any(continues(self.rule, build, self.begun_by) for build in builds if build):
-            self.missing(self.waits_for)
+        self.callbacks.depart(self.claim)
+        if not self.builds.alive(builds):
+            self.callbacks.missing(self.builds.waits_for)
 
     def _suspend(self) -> Call[None]:
-        if self.waits_for:
+        if self.builds.waits_for:
             yield from self._hold()
             return
-        waits = list(self.waits.values())
+        waits = list(self.branches.waits.values())
         release_key = all(wait.release_key for wait in waits)
         groups = {wait.group for wait in waits}
         op = step_ops.suspend(
@@ -462,10 +450,10 @@ class Run:
             self.parting = False
             raise
         if not held:
-            self.refused(next(iter(self.waits)), LOST)
+            self.refused(next(iter(self.branches.waits)), LOST)
             return
-        self.depart(self.claim)
-        self.note("run_suspended", next(iter(self.waits)))
+        self.callbacks.depart(self.claim)
+        self.callbacks.note("run_suspended", next(iter(self.branches.waits)))
 
     def noted(self) -> Sequence[Op[Any]]:
         latest = self.progress
@@ -476,9 +464,16 @@ class Run:
         if why == LOST:
             self.ended = RunLost(self.claim.job.id)
             self.claim.job.lost.set()
-            self.depart(self.claim)
+            self.callbacks.depart(self.claim)
             return self.ended
         return refused(f"step {name!r}", why)
+
+
+def unawaited(made: Sequence[tuple[str, Any]]) -> list[str]:
+    still = [one for one in made if inspect.getcoroutinestate(one[1]) == inspect.CORO_CREATED]
+    for _, call in still:
+        call.close()  # it would warn, too
+    return [words for words, _ in still]
 
 
 def note_last(runs: Sequence[Run]) -> Call[None]:

@@ -73,7 +73,6 @@ def stopped(error: BaseException | None) -> bool:
 
 
 def refused_inside(what: str) -> ConfigurationError:
-    """Make the error for a step that an undo takes."""
     return ConfigurationError(
         f"{what} is taken in an undo: an undo is recorded as a whole, so let it do all that is to be undone"
     )
@@ -123,7 +122,7 @@ class Undos:
         if self.mode(run) is None or (self.asked and not self.dies(run)):
             return
         if not self.dies(run) or self.left(run):
-            run.running.discard(name)
+            run.branches.running.discard(name)
             yield from run.until_alone()
         if self.dies(run) and not run.handled:
             raise ConfigurationError(
@@ -133,7 +132,7 @@ class Undos:
         if (self.dies(run) and not self.left(run)) or self.missed >= MISSED_AT_MOST:
             raise RunSuspended(run.claim.job.id, name)
         self.missed += 1
-        run.asked.discard(name)
+        run.names.forget(name)
         raise StepFailed(run.claim.job.id, name)
 
     # -- job.undo() --------------------------------------------------------------------------------
@@ -152,8 +151,8 @@ class Undos:
             )
         yield from run.known()
         self.asked = True
-        run.running.add("")
-        while run.running != {""} and not run.lost:
+        run.branches.running.add("")
+        while run.branches.running != {""} and not run.lost:
             yield Sleep(LOOK_S)
         if run.lost or run.leaving is not None:
             raise RunLost(run.claim.job.id) from run.leaving
@@ -173,7 +172,7 @@ class Undos:
             yield from run.record("", None, 0.0, kind="undoing", ended=True)
 
     def over(self, run: Run) -> None:
-        run.running.discard("")
+        run.branches.running.discard("")
 
     # -- undos -------------------------------------------------------------------------------------
 
@@ -204,7 +203,7 @@ class Undos:
     def done(self, run: Run, undo: Undo, took: float) -> Call[None]:
         value = (run.records or {})[undo.name].value
         yield from run.record(undo.name, value, took, kind="undone", ended=True)
-        run.note("step_undone", undo.name)
+        run.callbacks.note("step_undone", undo.name)
 
     # -- the end of a handler ----------------------------------------------------------------------
 

@@ -87,27 +87,27 @@ class AsyncSteps:
         undo: Callable[..., Any] | None = None,
     ) -> Driven[Any]:
         return made(
-            self.run.made,
+            self.run.branches.made,
             f"step {name!r:.100}",
             self._step(name, function, args, options, once=once, undo=undo),
         )
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> Driven[Any]:
         return made(
-            self.run.made,
+            self.run.branches.made,
             f"sleep {name!r:.100}",
             self._waited("sleep", name, self.run.sleep(name, duration, release_key=release_key)),
         )
 
     def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Driven[Any]:
         return made(
-            self.run.made,
+            self.run.branches.made,
             f"wait {name!r:.100}",
             self._waited("wait", name, self.run.wait_for(name, timeout, release_key=release_key)),
         )
 
     def undo(self) -> Driven[Any]:
-        return made(self.run.made, "job.undo()", self._undo())
+        return made(self.run.branches.made, "job.undo()", self._undo())
 
     def child(self, call: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Driven[Any]:
         child = children.new(self.run, call, args, options)
@@ -126,7 +126,7 @@ class AsyncSteps:
 
     def first(self, sources: Mapping[str, Any]) -> Driven[Any]:
         named = children.sources_of(self.run, sources)
-        label = self.run.numbered("first")
+        label = self.run.names.numbered("first")
         return self._child(label, children.first(self.run, label, named))
 
     def signal_of(self, name: str) -> Signal:
@@ -136,7 +136,9 @@ class AsyncSteps:
         return children.timer(after, until)
 
     def _child(self, name: str, call: Call[Any]) -> Driven[Any]:
-        return made(self.run.made, f"child {name!r:.100}", self._waited("child", name, call))
+        return made(
+            self.run.branches.made, f"child {name!r:.100}", self._waited("child", name, call)
+        )
 
     async def _step(
         self,
