@@ -127,10 +127,19 @@ class Running(ExitStack):
     def halt(self) -> None:
         """End it, if a failed test has left it running."""
         with suppress(BaseException):
-            if self.engine and not self.engine.finished:
-                self.stop(wait=False)
-                self.stop(wait=False)
+            self._abort()
             self.close()
+
+    def _abort(self) -> None:
+        if self.engine and not self.engine.finished:
+            self.stop(wait=False)
+            self.stop(wait=False)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool | None:
+        if error is not None:  # its handlers may wait for ever
+            with suppress(Exception):
+                self._abort()
+        return super().__exit__(kind, error, trace)
 
     def __enter__(self) -> Self:
         self.start()

@@ -192,10 +192,12 @@ def test_a_handler_that_gives_up_has_not_finished(
 ) -> None:
     """Its later result is ignored. The present holder completes the job."""
     worker = work(heartbeat=0.1, timeout=5.0)
+    begun = threading.Event()
     over = threading.Event()
 
     @worker.handler("q", lease=3.0)
     def body(job: Job) -> Iterator[float]:
+        begun.set()
         while not job.lost:
             with suppress(asyncio.CancelledError):  # a coroutine that does not want to hear it
                 yield 0.005
@@ -205,7 +207,7 @@ def test_a_handler_that_gives_up_has_not_finished(
 
     queue.enqueue(b"x")
     with worker:
-        until(lambda: list(queue.admin.running()))
+        assert begun.wait(PATIENCE)  # a lease that is lost before begins no handler
         lose("stolen", queue, client)
         assert over.wait(PATIENCE)
         queue.enqueue(b"y")  # whose loss it does not hear of
