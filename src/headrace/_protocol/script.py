@@ -8,7 +8,8 @@ its body (`local lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A
 any number of arguments. Its local has the index in ARGV of the first one.
 
 Fragments are put before the body, or in its middle where they are included there. To define their
-functions takes a few µs, which calls that end earlier save.
+functions takes a few µs, which calls that end earlier save. A function that nothing calls is left
+out. A table of functions that is passed on as a value keeps all of them.
 
 A feature is a fragment of `lua/features/`, and owns its keys. Its header names them. Keys that
 belong together have one owner, so that a script's header names at most eight of its own. A file
@@ -63,8 +64,10 @@ _HOOKS = re.compile(r"^( *)-- @hooks (\w+)(\(.*\))\n", re.MULTILINE)
 _GROUP = re.compile(r"((?:^-- @(?:include|feature) \w+\n)+)", re.MULTILINE)
 _QUEUE = re.compile(r"^ *-- @queue(?: without ([\w, ]+))?\n", re.MULTILINE)
 _FUNCTION = re.compile(
-    r"^(?:local )?function ([\w.]+)(\(.*\bend\n|\((?:.*\n)+?end\b.*\n)", re.MULTILINE
+    r"^(?:--.*\n)*(?:local )?function ([\w.]+)(\(.*\bend\n|\((?:.*\n)+?end\b.*\n)", re.MULTILINE
 )
+_DECLARED = re.compile(r"^local [\w, ]+=", re.MULTILINE)
+_NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*+(?:\.\w++)?+(?!\s*=[^=])")
 _TEXTS = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|--[^\n]*""")
 _SECTIONS = ("KEYS", "ARGV", "REPLY", "COST")
 _HEADER = re.compile(
@@ -126,17 +129,23 @@ def script(name: str) -> Script:
     text = _read(f"{name}.lua")
     comment, wanted, body = _apart(text)
     numbers = ["number"] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
-    pieces: list[str] = []
+    parts: list[tuple[str, int]] = []  # each with the number of fragments up to its end
     found: list[str] = []
     for part, more in [(comment, [*numbers, *wanted]), *_divided(body)]:
-        before = len(found)
         _collect(more, (), found)
-        pieces.append("".join([part, *map(_fragment, found[before:])]))
+        parts.append((part, len(found)))
+    checks = [_TYPES[kind] for _, kind in head.typed_args()]
+    fragments = [_fragment(name) for name in found]
+    called = _called("\n".join([body, *checks]), fragments)
+    fragments = [_without_idle(fragment, called) for fragment in fragments]
+    before = 0
+    pieces: list[str] = []
+    for part, after in parts:
+        pieces.append("".join([part, *fragments[before:after]]))
+        before = after
     queue = _QUEUE.search(body)
     fields = (
-        _fields(body, "".join(map(_fragment, found))).difference((queue[1] or "").split(", "))
-        if queue
-        else set[str]()
+        _fields(body, *fragments).difference((queue[1] or "").split(", ")) if queue else set[str]()
     )
     words = _words(body).difference(head.args())
     named = {*found, *_FEATURE.findall("".join([text, *map(_file, found)]))}
@@ -205,16 +214,49 @@ def _words(body: str) -> set[str]:
     return {*re.findall(r"(?<![.\w])(\w+)\b(?!\s*=[^=])", code)} - made
 
 
-def _fields(body: str, fragments: str) -> set[str]:
-    """Return the fields of `q` that a body reads, or those functions of fragments that can be
-    reached from it."""
-    functions = dict(_FUNCTION.findall(_TEXTS.sub("", fragments)))
-    reached = [_TEXTS.sub("", body)]
-    for text in reached:  # it grows
-        reached += [
-            functions.pop(name) for name in {*re.findall(r"\w+(?:\.\w+)?", text)} & functions.keys()
-        ]
-    return {*re.findall(r"\bq\.(\w+)\b(?!\s*=[^=])", "".join(reached))}
+def _fields(*texts: str) -> set[str]:
+    """Return the fields of `q` that these texts read."""
+    code = _TEXTS.sub("", "".join(texts))
+    return {*re.findall(r"\bq\.(\w+)\b(?!\s*=[^=])", code)}
+
+
+def _called(body: str, fragments: Sequence[str]) -> set[str]:
+    """Return the names that a body reaches through the functions of its fragments."""
+    functions: dict[str, set[str]] = {}
+    reached = [_names(_TEXTS.sub("", body))]
+    for fragment in fragments:
+        its, rest = _functions(fragment)
+        functions |= its
+        reached.append(rest)
+    called = set[str]()
+    for names in reached:  # it grows
+        called |= names
+        more = [name for name in functions if {name, name.partition(".")[0]} & names]
+        reached += [functions.pop(name) for name in more]
+    return called
+
+
+@cache
+def _functions(fragment: str) -> tuple[dict[str, set[str]], set[str]]:
+    """Return the names that each function of a fragment uses, and the names that its other code
+    uses."""
+    code = _TEXTS.sub("", fragment)
+    functions = {name: _names(body) for name, body in _FUNCTION.findall(code)}
+    return functions, _names(_DECLARED.sub("", _FUNCTION.sub("", code)))
+
+
+def _names(code: str) -> set[str]:
+    return {*_NAME.findall(code)}
+
+
+def _without_idle(fragment: str, called: set[str]) -> str:
+    """Leave out the functions of a fragment that no code calls."""
+
+    def kept(function: re.Match[str]) -> str:
+        name = function[1]
+        return function[0] if {name, name.partition(".")[0]} & called else ""
+
+    return _FUNCTION.sub(kept, fragment)
 
 
 def _used(features: set[str], own: list[str], read: set[str]) -> dict[str, Sequence[str]]:

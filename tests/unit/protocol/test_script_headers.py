@@ -233,12 +233,29 @@ def test_a_table_of_keys_has_those_that_are_read(name: str) -> None:
     assert {*QUEUES[name]} - own <= scripts._fields(body, source)
 
 
-def test_only_called_functions_of_fragments_count_for_a_table_of_keys() -> None:
-    fragments = "local function a(q) return b(q.one) end\nfunction t.c(q)\n  q.two = q.three\nend\n"
-    assert scripts._fields("return a(q.four)\n", fragments) == {"one", "four"}
-    assert scripts._fields(
-        "function parts.x()\n  return q.five\nend\nt.c() -- a(q)\n", fragments
-    ) == {"three", "five"}
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("return a(q.four)\n", ["a", "d"]),
+        ("function parts.x()\n  return q.five\nend\nt.c() -- a(q)\n", ["t.c", "d"]),
+        ("q.t = {c = e}\n", ["e", "d"]),
+        ("pass(t)\n", ["t.b", "t.c", "d"]),
+        ("t.c = a\n", ["a", "d"]),
+    ],
+)
+def test_functions_that_nothing_calls_are_left_out(body: str, left: list[str]) -> None:
+    fragment = (
+        "local t = {}\n-- Of one line.\nlocal function a(q) return q.one end\n"
+        "function t.b(q)\n  if q then\n    return q.t.c\n  end\nend\n"
+        "function t.c(q)\n  q.two = q.three\nend\n"
+        "local function d() return 1 end\nlocal function e() return 't.b' end\nlocal f = d()\n"
+    )
+    called = scripts._called(body, [fragment])
+    kept = scripts._without_idle(fragment, called)
+    assert {*re.findall(r"function ([\w.]+)", kept)} == {*left}
+    assert ("Of one line" in kept) == ("a" in left)
+    assert "local t = {}\n" in kept
+    assert kept.endswith("local f = d()\n")
 
 
 def test_a_key_belongs_to_one_feature() -> None:
