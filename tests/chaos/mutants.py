@@ -135,7 +135,7 @@ MUTANTS = {
         "twice",
     ),
     "an entry that woke a reader is not adopted": Mutant(
-        [("lease", "  q.front('idle')\n", ""), UNWOKEN], "unheard"
+        [("lease", "  older.front(q, 'idle')\n", ""), UNWOKEN], "unheard"
     ),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.

@@ -61,11 +61,14 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "new jobs overtake parked ones": [
         (
             "lease",
-            "if #parked > 0 or heir then q.front('parked') end",
-            "if #parked > 2 or heir then q.front('parked') end",
+            "if #q.parked > 0 or heir then older.front(q, 'parked') end",
+            "if #q.parked > 2 or heir then older.front(q, 'parked') end",
         )
     ],
-    "an entry that woke a reader is not adopted": [("lease", "  q.front('idle')\n", ""), UNWOKEN],
+    "an entry that woke a reader is not adopted": [
+        ("lease", "  older.front(q, 'idle')\n", ""),
+        UNWOKEN,
+    ],
     "a job has one delivery too many": [
         (
             "lease",
@@ -96,7 +99,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "poison never ends": [("lease", "or deaths >= suspects.AT_MOST) then", "or false) then")],
     "suspects come before others": [("lease", "apart == '2' and 0 or lease", "0")],
     "a suspect is one of several": [
-        ("lease", "    limit = 1\n    for _ = 1, row", "    for _ = 1, row")
+        ("lease", "  q.limit = 1\n  for _ = 1, row", "  for _ = 1, row")
     ],
     "poison comes before innocents": [
         ("lease", "if number < fewest then", "if not first or number >= fewest then")

@@ -50,8 +50,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a suspended run is handed out before its time": [
         (
             "lease",
-            "'ZRANGEBYSCORE', asleep, '-inf', now,",
-            "'ZRANGEBYSCORE', asleep, '-inf', '+inf',",
+            "'ZRANGEBYSCORE', q.asleep, '-inf', q.now,",
+            "'ZRANGEBYSCORE', q.asleep, '-inf', '+inf',",
         )
     ],
     "a signal before its wait is lost": [("wait", "if there[2] == 'signal' then", "if false then")],
@@ -128,13 +128,13 @@ IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
     "a step runs after a wait": (run, '(self.leaving if what == "step" else None)', "None"),
     "a wait leaves the steps beside it": (
         run,
-        "        while self.running and not self.lost:\n            while",
+        "        while self.branches.running and not self.lost:\n            while",
         "        while False:\n            while",
     ),
     "only the last of several waits counts": (
         run,
-        "list(self.waits.values())",
-        "list(self.waits.values())[-1:]",
+        "list(self.branches.waits.values())",
+        "list(self.branches.waits.values())[-1:]",
     ),
     "a step of another kind is answered": (run, "if record.kind not in kinds:", "if False:"),
 }

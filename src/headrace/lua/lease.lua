@@ -27,6 +27,7 @@
 -- is handed out moves to the jobs stream, with an id and its `enq`.
 -- @feature leases
 -- @feature delayed
+-- @feature suspects
 -- @feature workers
 -- @include clock
 -- @include record
@@ -108,23 +109,17 @@ if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_o
   end
 end
 
--- @include events
 -- @include lease_limits
 -- @include leasing
 -- @include levels
 -- @include max_job_size
--- @include ordered
+-- @include newer
+-- @include older
 -- @include page
--- @include finish
--- @include raise_level
+-- @include portion
 -- @include rates
--- @include requeue_front
 -- @include runs
--- @include suspects
--- @include take_over
 -- @include take_turns
--- @include wake_many
--- @include weigh_job
 
 -- 3. The jobs of a lost reply are still in the pending list.
 if known then -- the reply was lost
@@ -138,256 +133,45 @@ local q = {
   -- @queue without held, ready, resting, settled, shares, slots, stopped
   worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
   dead_limit = dead_limit, now = clock(), levels = (ttl > 0 and level_streams or known_streams)(stats, levels),
-  taken = {}, entries = {}, dead_ids = {}, why = {},
-  attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
+  taken = {}, fresh = {}, entries = {}, dead_ids = {}, why = {},
+  attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0, budget = BUDGET,
 }
-local limits = rate_limits(q, buckets)
+q.limits = rate_limits(q, buckets)
 local nothing = leasing.begin(q)
 if nothing then return nothing end
-local now, keyed, listening, healed, parked, state = q.now, q.keyed, q.listening, q.healed, q.parked, q.state
-local taken, fresh, entries = q.taken, {}, q.entries
-local exact = #limits > 0 and pace.moment() or now
+q.exact = #q.limits > 0 and pace.moment() or q.now
 local wanted, hold = limit, 0
-limit, hold = pace.room(rates, limits, exact, limit)
-if limit == 0 then
+q.limit, hold = pace.room(rates, q.limits, q.exact, limit)
+if q.limit == 0 then
   pace.write_scores(rates) -- corrected if the clock went back
-  return {2, hold, {}, {}, healed, now}
+  return {2, hold, {}, {}, q.healed, q.now}
 end
+portion.begin(q)
 
--- 5. One call reads about 1 MiB.
-local chunk, short = 16, false
-function q.fits(most)
-  local number = math.max(0, math.floor((BUDGET - q.spent) / q.largest))
-  if number < 1 and q.spent < BUDGET / 2 then number = 1 end
-  short = short or number < 1 and most > 0
-  number = math.min(number, chunk, most)
-  if number == chunk then chunk = 4 * chunk end
-  return number
-end
-function q.left() return limit - #taken - #fresh / 2 end
-
--- 6. Jobs that are older than new ones: jobs of a predecessor, jobs that have the turn, parked jobs, jobs that woke a
--- reader.
-local heir = heir_of and heir_of ~= ''
-local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
-q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', now, 'LIMIT', 0, 100)
-if state[3] then
-  healing.readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
-  parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
-end
-local idle = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'idle')
-if heir or q.watched or turn[1] or q.awake[1] or idle[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
-  -- Let a job wait for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited
-  -- before.
-  function q.put_off(some, dues, count)
-    if #some == 0 then return end
-    redis.call('ZADD', limited, unpack(dues))
-    if not count then return end
-    some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
-    redis.call('XCLAIM', jobs, 'workers', 'limited', 0, unpack(some))
-  end
-  -- Read a job of a pending list, once. *waited*: whether it waited for its turn.
-  local function claim_admitted(row, count, waited)
-    local entry = row[1]
-    local body = redis.call('XRANGE', jobs, entry, entry)[1]
-    local due = body and pace.admit(rates, limited, limits, exact, body[2], waited)
-    if body and q.order then turning.read(q, {body}) end
-    if not body then
-      redis.call('XACK', jobs, 'workers', entry)
-    elseif q.order and not turning.takes(q, entry) then
-      weigh_job(q, body[2])
-      redis.call('ZREM', limited, entry)
-      turning.put_behind(q, {entry}, count)
-    elseif due then
-      weigh_job(q, body[2])
-      q.put_off({entry}, {math.ceil(due), entry}, not waited and count)
-    else
-      redis.call('ZREM', limited, entry)
-      redis.call('XCLAIM', jobs, 'workers', worker, 0, entry, 'RETRYCOUNT', count + 1, 'JUSTID')
-      leasing.hand_out(q, entry, body[2], count + 1)
-    end
-  end
-  local function claim(rows, from, to, idle)
-    if keyed then
-      for i = from, to do claim_admitted(rows[i], idle and 0 or rows[i][4], false) end
-      return
-    end
-    local list, counts, there = {}, {}, {}
-    for i = from, to do
-      list[#list + 1] = rows[i][1]
-      counts[rows[i][1]] = idle and 1 or rows[i][4] + 1
-    end
-    if idle then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
-    local got = redis.call('XCLAIM', jobs, 'workers', worker, 0, unpack(list))
-    if q.order then turning.read(q, got) end
-    for i = 1, #got do
-      if got[i] then
-        local entry, fields = got[i][1], got[i][2]
-        there[entry] = true
-        if not q.order or turning.takes(q, entry) then
-          leasing.hand_out(q, entry, fields, counts[entry])
-        else
-          weigh_job(q, fields)
-          turning.put_behind(q, {entry}, counts[entry] - 1)
-        end
-      end
-    end
-    -- Removed by XDEL by hand: 7.0 and later remove them from the pending list, 6.2 does not.
-    for i = from, to do
-      if not there[rows[i][1]] then
-        redis.call('XACK', jobs, 'workers', rows[i][1])
-        if q.order then
-          turning.write(q)
-          forget_turns(q, {rows[i][1]})
-          q.heads, q.passed = {}, true
-        end
-      end
-    end
-  end
-  -- Older jobs take the places of removed and dead jobs, or new jobs would overtake them; for a bounded number of
-  -- rounds.
-  function q.front(owner)
-    local seen = 0
-    while q.left() > 0 do
-      local asked = q.left()
-      local rows = redis.call('XPENDING', jobs, 'workers', '-', '+', asked, owner)
-      local at = 1
-      while at <= #rows do
-        local number = q.fits(#rows - at + 1)
-        if number == 0 then return end
-        claim(rows, at, at + number - 1, owner == 'idle')
-        at = at + number
-      end
-      seen = seen + #rows
-      if #rows < asked or seen > limit + 100 then return end
-    end
-  end
-  function q.hand_out_suspect(idle)
-    local row, most = suspects.next(q, idle), limit
-    limit = 1
-    for _ = 1, row and 10 or 0 do
-      claim({row}, 1, 1, false)
-      q.passed, row = true, #entries == 0 and suspects.next(q, idle) or nil
-      if not row then break end
-    end
-    if #entries > 0 then wanted = 1 else limit = most end
-  end
-  if heir then
-    redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
-    local most = limit + ((listening.reclaimed or q.levels.n > 0) and 100 or 400) -- jobs that must be read take longer
-    local moved, _, ids_back = take_over(q, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), listening.reclaimed)
-    if listening.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
-    wake_many(wake, moved)
-    q.watched = redis.call('EXISTS', deaths) == 1
-  end
+-- 5. Jobs that are older than new ones.
+local heir = heir_of ~= '' and heir_of or nil
+if older.some(q, heir) then
+  if heir then leasing.inherit(q, heir, q.limit, new_budget(math.max(0, BUDGET - q.spent))) end
   q.suspects = q.watched and (apart == '1' or apart == '2') and max_attempts > 0
-  if q.suspects then q.hand_out_suspect(apart == '2' and 0 or lease) end
-  -- Jobs that waited for their turn come first, as they are older.
-  for _, entry in ipairs(turn[1] and pace.oldest_due(limited, now, 100) or {}) do
-    if q.left() == 0 then break end
-    local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
-    if row and q.fits(1) == 0 then break end
-    if row and q.watched and suspects.deaths(deaths, entry, max_attempts) then
-      park_at(jobs, SUSPECTS, {entry})
-      redis.call('ZREM', limited, entry)
-      q.passed = true
-    elseif row then
-      claim_admitted(row, row[4], true)
-    else
-      redis.call('ZREM', limited, entry)
-    end
-  end
-  -- So do suspended runs that are due.
-  for _, entry in ipairs(q.awake) do
-    local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    local suspended = row and runs.suspended(row[2])
-    if q.left() == 0 or suspended and q.fits(1) == 0 then break end
-    redis.call('ZREM', asleep, entry)
-    if suspended then
-      redis.call('ZREM', leases, entry)
-      claim_admitted(row, row[4], false)
-    end
-  end
-  if #parked > 0 or heir then q.front('parked') end
-  if q.watched and max_attempts == 0 then q.front(SUSPECTS) end -- without an end, none is a suspect
-  q.front('idle')
+  if q.suspects then older.suspect(q, apart == '2' and 0 or lease) end
+  older.due(q)
+  older.awake(q)
+  if #q.parked > 0 or heir then older.front(q, 'parked') end
+  if q.watched and max_attempts == 0 then older.front(q, SUSPECTS) end -- without an end, none is a suspect
+  older.front(q, 'idle')
 end
 
--- 7. New jobs, chunk by chunk, until there are no more.
-local putting = keyed or q.order ~= nil
-local seen, further = 0, putting
-local most_seen = putting and math.max(limit, 250) or limit + 250 -- postponing a job takes as long as handing out several
-local plain = redis.call('EXISTS', released) == 0 -- otherwise a job may carry releases from an earlier entry
-local carry = not plain
-plain = plain and not keyed
--- Jobs that were handed out so far come before jobs that are not flat.
-function q.unflatten()
-  for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end
-  fresh, plain = {}, false
-end
-local others = {} -- jobs behind another of their key
-function q.read()
-  while q.left() > 0 and seen < most_seen and not short do
-    local number = q.fits(q.left())
-    local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
-    rows = rows and rows[1][2] or {}
-    local count, at, later, dues = #entries, #fresh, {}, {}
-    if q.order then turning.read(q, rows) end
-    for i = 1, #rows do
-      local entry, fields = rows[i][1], rows[i][2]
-      local bytes = #fields[2]
-      if plain and #fields == 2 and fields[1] == 'data' then -- flat: one table less per job, here and in every client
-        count, at = count + 1, at + 2
-        entries[count], fresh[at - 1], fresh[at] = entry, entry, fields[2]
-      else
-        if plain then q.unflatten() end
-        bytes = size_of(fields)
-        local due = keyed and pace.admit(rates, limited, limits, exact, fields, false)
-        if q.order and not turning.takes(q, entry) then
-          others[#others + 1] = entry
-        elseif due then
-          later[#later + 1] = entry
-          dues[#dues + 1], dues[#dues + 2] = math.ceil(due), entry
-        else
-          count = count + 1
-          entries[count] = entry
-          taken[#taken + 1] = {entry, fields, 1, carry and (tonumber(redis.call('HGET', released, entry) or 0) or 0) or 0}
-        end
-      end
-      q.spent = q.spent + bytes
-      if bytes > q.largest then q.largest = bytes end
-    end
-    if keyed then q.put_off(later, dues, 0) end
-    seen = seen + #rows
-    if #rows < number then
-      further = false
-      return
-    end
-  end
-end
--- If a job is postponed, jobs from before the group was lost may not all be in front yet: they come first.
-if not (putting and state[3] and redis.call('HEXISTS', stats, 'healed') == 1) then q.read() end
+-- 6. New jobs, and then the later levels. If a job is postponed, jobs from before the group was lost may not all be in
+-- front yet: they come first.
+newer.begin(q)
+local healing_still = q.putting and q.state[3] and redis.call('HEXISTS', stats, 'healed') == 1
+if not healing_still then newer.read(q) end
 if q.order then
   turning.write(q)
-  turning.put_behind(q, others, 0)
+  turning.put_behind(q, q.others, 0)
 end
-
--- 8. The later levels, while there is room.
-local risen = 0 -- raising a job takes as long as handing out several
-for level = 1, q.left() > 0 and not short and q.levels.n or 0 do
-  q.unflatten() -- they come before the jobs of later levels
-  q.front(front_of(level))
-  while q.left() > 0 and not short and seen < most_seen and risen < 150 do
-    local number = math.min(q.fits(q.left()), 150 - risen)
-    local page = number > 0 and redis.call('XRANGE', q.levels[level], '-', '+', 'COUNT', number) or {}
-    number = raise_level(q, level, 0, page)
-    if number == 0 then break end
-    risen = risen + number
-    q.read()
-  end
-end
-further = further or risen == 150
-if putting and q.left() > 0 and seen >= most_seen then further = true end
-if q.largest > tonumber(state[2] or 4096) then keep_max_job_size(stats, q.largest) end
-if q.suspects and #entries + #fresh == 0 and not short then q.hand_out_suspect(0) end
-return answer(leasing.finish(q, fresh, limits, exact, limit, wanted, further or short or q.passed))
+newer.read_levels(q)
+if q.largest > tonumber(q.state[2] or 4096) then keep_max_job_size(stats, q.largest) end
+if q.suspects and #q.entries + #q.fresh == 0 and not q.short then older.suspect(q, 0) end
+if q.apart then wanted = 1 end
+return answer(leasing.finish(q, q.fresh, q.limits, q.exact, q.limit, wanted, q.further or q.short or q.passed))

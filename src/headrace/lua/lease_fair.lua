@@ -87,7 +87,6 @@ do
   end
 end
 
--- @include events
 -- @include lease_limits
 -- @include leasing
 -- @include levels
@@ -99,9 +98,7 @@ end
 -- @include require_types
 -- @include runs
 -- @include suspects
--- @include take_over
 -- @include take_turns
--- @include wake_many
 
 if known then -- the jobs of a lost reply are still in the pending list
   local again, died = leasing.again(known, jobs, worker, released, deaths, max_attempts)
@@ -158,14 +155,7 @@ q.has_lines = redis.call('EXISTS', lines) == 1
 -- 4. Leases that ended; the jobs of a predecessor; the first look.
 q.freed = filing.ends(q, redis.call('LPOP', settled, 1000) or {})
 local budget = new_budget(262144)
-if heir_of ~= '' then
-  redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
-  local number = (q.listening.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
-  local moved, _, ids_back = take_over(q, heir_of, number, budget, q.listening.reclaimed)
-  if q.listening.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
-  wake_many(wake, moved)
-  q.watched = redis.call('EXISTS', deaths) == 1
-end
+if heir_of ~= '' then leasing.inherit(q, heir_of, 0, budget) end
 q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', q.now, 'LIMIT', 0, 100)
 if q.healing then healing.readopt(q, stats, q.healing, 100, budget) end
 q.spent = q.spent + 262144 - budget.left

@@ -22,9 +22,11 @@
 -- @include depart
 -- @include runs
 -- @include suspects
+-- @include take_over
 -- @include take_turns
 -- @include tell_holders
 -- @include tried
+-- @include wake_many
 -- @include weigh_job
 local leasing = {}
 -- The group is there, and the worker is registered. Then, before any job is handed out: wake tokens, a pause, due jobs,
@@ -71,6 +73,16 @@ function leasing.begin(q)
   for _, row in ipairs(q.watched and q.ttl > 0 and redis.call('XPENDING', q.jobs, 'workers', '-', '+', 100, q.worker) or {}) do
     if suspects.deaths(q.deaths, row[1], q.max_attempts) then return {2, -1, {}, {}, q.healed, now} end
   end
+end
+-- Jobs of a predecessor go to the front: *most*, and some more.
+function leasing.inherit(q, heir, most, budget)
+  redis.call('ZADD', q.workers, 'XX', 0, heir) -- if it is alive, its next beat fails
+  local reclaimed = q.listening.reclaimed
+  most = most + ((reclaimed or q.levels.n > 0) and 100 or 400) -- jobs that must be read take longer
+  local moved, _, ids_back = take_over(q, heir, most, budget, reclaimed)
+  if reclaimed then publish(q.events, 'reclaimed', ids_back, heir) end
+  wake_many(q.wake, moved)
+  q.watched = redis.call('EXISTS', q.deaths) == 1
 end
 -- The jobs of a lost reply, from its record *known*, that the worker still holds; and the jobs that died, nil for none.
 function leasing.again(known, jobs, worker, released, deaths, max_attempts)
