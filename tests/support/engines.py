@@ -6,9 +6,7 @@
         value = yield partial(job.step, "pay", pay)  # make a call that a coroutine awaits
         return b"result"
 
-For `Worker`, and for a plain function under `AsyncWorker`, a thread waits; for a coroutine under
-`AsyncWorker` the loop does, and a cancellation is raised where the body waits.
-"""
+A thread waits for a plain function. The loop waits for a coroutine, and may cancel it there."""
 
 from __future__ import annotations
 
@@ -81,8 +79,7 @@ def coroutine(body: Body) -> Body:
 
 
 class Running(ExitStack):
-    """A worker of one kind in the background, from `start` on or within a `with` block. `close`
-    raises its error."""
+    """A worker of one kind in the background. `close` raises its error."""
 
     def __init__(self, kind: str, **options: Any) -> None:
         super().__init__()
@@ -105,11 +102,9 @@ class Running(ExitStack):
 
     @property
     def engine(self) -> Any:
-        """The run that is under way."""
         return self.worker._running
 
     def start(self) -> None:
-        """Start the worker. An asynchronous one has an event loop in its own thread."""
         with ExitStack() as stack:
             worker = self.worker
             if self.kind != "threads":
@@ -127,19 +122,15 @@ class Running(ExitStack):
     def halt(self) -> None:
         """End it, if a failed test has left it running."""
         with suppress(BaseException):
-            self._abort()
+            if self.engine and not self.engine.finished:
+                self.stop(wait=False)
+                self.stop(wait=False)
             self.close()
 
-    def _abort(self) -> None:
-        if self.engine and not self.engine.finished:
-            self.stop(wait=False)
-            self.stop(wait=False)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool | None:
-        if error is not None:  # its handlers may wait for ever
-            with suppress(Exception):
-                self._abort()
-        return super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> bool | None:
+        if error[0] is not None:  # its handlers may wait for ever
+            self.halt()
+        return super().__exit__(*error)  # type: ignore[arg-type]
 
     def __enter__(self) -> Self:
         self.start()

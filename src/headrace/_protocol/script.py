@@ -215,7 +215,6 @@ def _words(body: str) -> set[str]:
 
 
 def _fields(*texts: str) -> set[str]:
-    """Return the fields of `q` that these texts read."""
     code = _TEXTS.sub("", "".join(texts))
     return {*re.findall(r"\bq\.(\w+)\b(?!\s*=[^=])", code)}
 
@@ -238,8 +237,7 @@ def _called(body: str, fragments: Sequence[str]) -> set[str]:
 
 @cache
 def _functions(fragment: str) -> tuple[dict[str, set[str]], set[str]]:
-    """Return the names that each function of a fragment uses, and the names that its other code
-    uses."""
+    # the names that each function of a fragment uses, and those that its other code uses
     code = _TEXTS.sub("", fragment)
     functions = {name: _names(body) for name, body in _FUNCTION.findall(code)}
     return functions, _names(_DECLARED.sub("", _FUNCTION.sub("", code)))
@@ -250,8 +248,6 @@ def _names(code: str) -> set[str]:
 
 
 def _without_idle(fragment: str, called: set[str]) -> str:
-    """Leave out the functions of a fragment that no code calls."""
-
     def kept(function: re.Match[str]) -> str:
         name = function[1]
         return function[0] if {name, name.partition(".")[0]} & called else ""
