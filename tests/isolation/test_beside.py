@@ -25,6 +25,7 @@ __all__ = ["queue", "work"]
 TWO = Isolation(processes=2, grace_s=0.2)
 
 
+@pytest.mark.slow
 def test_steps_of_a_sharded_queue(work: Work, newest: Server) -> None:
     with Queue("q", url=newest.url, shards=4) as queue, work.handling(app.first_of_three, queue):
         receipts = queue.enqueue_many([NewJob(b"", id=f"j{n}", key=f"k{n}") for n in range(16)])
@@ -63,6 +64,7 @@ def test_a_limit_holds_over_children(
         assert queue.counts().dead == 0
 
 
+@pytest.mark.slow
 def test_a_deadline_holds_while_the_server_is_frozen(
     work: Work, newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
@@ -80,16 +82,18 @@ def test_a_deadline_holds_while_the_server_is_frozen(
     assert next(iter(queue.admin.dead())).reason == "Killed: deadline of 1.5 s"
 
 
+@pytest.mark.slow
 def test_children_start_by_spawn(work: Work, queue: Queue) -> None:
     with work.handling(app.pid, isolate=Isolation(processes=1, start="spawn")):
         assert queue.enqueue(b"").result(timeout=PATIENCE) != b"%d" % os.getpid()
 
 
+@pytest.mark.slow
 def test_a_second_stop_gives_the_job_back_and_ends_its_child(
     newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"
-    worker = Work("thread", newest.url).worker()
+    worker = Work("threads", newest.url).worker()
     worker.handler("q", isolate=ONE)(app.waits)
     worker.start()
     queue.enqueue(str(path).encode(), id="long")
@@ -104,6 +108,7 @@ def test_a_second_stop_gives_the_job_back_and_ends_its_child(
     assert state.state == "parked"  # in front of all that is new
 
 
+@pytest.mark.slow
 def test_the_loop_goes_on_while_children_start_and_end(newest: Server) -> None:
     turns = 0
 
@@ -131,7 +136,7 @@ def test_isolation_on_any_server(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "noted"
     with (
         Queue("q", url=server.url) as queue,
-        Work("thread", server.url).handling(app.steps, isolate=Isolation(recycle_jobs=2)),
+        Work("threads", server.url).handling(app.steps, isolate=Isolation(recycle_jobs=2)),
     ):
         receipt = queue.enqueue(str(path).encode(), id="run")
         until(lambda: (state := queue.find("run")) is not None and len(state.steps) == 3)
@@ -173,6 +178,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["forkserver", "spawn"])
 def test_a_child_of_a_django_project_has_its_apps_and_database(
     newest: Server, queue: Queue, tmp_path: Path, start: str
@@ -192,6 +198,7 @@ def test_a_child_of_a_django_project_has_its_apps_and_database(
             program.terminate()
 
 
+@pytest.mark.slow
 def test_a_retry_runs_in_a_child_that_a_death_has_not_harmed(work: Work, queue: Queue) -> None:
     """A policy sees `Killed`, and each attempt has a child of its own."""
     with work.handling(app.misbehave, isolate=TWO, retry=Retry(attempts=3, wait=0)):
@@ -200,6 +207,7 @@ def test_a_retry_runs_in_a_child_that_a_death_has_not_harmed(work: Work, queue: 
         assert queue.enqueue(b"behaves").result(timeout=PATIENCE) == b"done"
 
 
+@pytest.mark.slow
 def test_a_worker_reports_its_children(
     work: Work, newest: Server, queue: Queue, tmp_path: Path
 ) -> None:

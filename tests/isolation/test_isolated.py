@@ -33,6 +33,7 @@ from headrace.codecs import Encrypted, JSONCodec
 from headrace.isolation import Isolation
 from tests.isolation import app
 from tests.support.awaiting import PATIENCE, until
+from tests.support.facts import each
 from tests.support.servers import Server
 
 ONE = Isolation(processes=1, grace_s=0.2)
@@ -70,10 +71,10 @@ class Work:
         self.url = url
 
     def worker(self) -> Any:
-        return Worker(self.url) if self.kind == "thread" else AsyncWorker(self.url)
+        return Worker(self.url) if self.kind == "threads" else AsyncWorker(self.url)
 
     def running(self, worker: Any) -> Any:
-        return worker if self.kind == "thread" else in_a_loop(worker)
+        return worker if self.kind == "threads" else in_a_loop(worker)
 
     @contextmanager
     def handling(self, function: Callable[..., Any], queue: Any = "q", **options: Any) -> Any:
@@ -83,7 +84,7 @@ class Work:
             yield worker
 
 
-@pytest.fixture(params=["thread", "loop"])
+@pytest.fixture(params=["threads", "tasks"])
 def work(request: pytest.FixtureRequest, newest: Server) -> Work:
     return Work(request.param, newest.url)
 
@@ -112,7 +113,7 @@ def test_a_job_runs_in_another_process(work: Work, queue: Queue) -> None:
 
 
 def test_a_coroutine_runs_in_a_child(newest: Server, queue: Queue) -> None:
-    with Work("loop", newest.url).handling(app.pid_async):
+    with Work("tasks", newest.url).handling(app.pid_async):
         assert queue.enqueue(b"").result(timeout=PATIENCE) != b"%d" % os.getpid()
 
 
@@ -178,6 +179,7 @@ def test_an_error_arrives_with_its_class_its_words_and_its_traceback(
                 assert 'app.py"' in (state.traceback or "")
 
 
+@pytest.mark.slow
 def test_a_policy_knows_the_class_of_an_error(work: Work, queue: Queue) -> None:
     policy = Retry(wait=300, retry=retry_if_exception_type(app.OddError))
     with work.handling(app.ends, retry=policy):
@@ -197,6 +199,7 @@ def test_verdicts_hold(work: Work, queue: Queue) -> None:
         assert state.reason == "not yet"
 
 
+@pytest.mark.slow
 def test_a_result_that_does_not_encode_is_dropped(
     work: Work, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,18 +227,18 @@ MISBEHAVIOUR = {
 }
 
 
-@pytest.mark.parametrize("how", MISBEHAVIOUR)
-def test_a_handler_that_misbehaves_fails_one_job(work: Work, queue: Queue, how: str) -> None:
+def test_each_handler_that_misbehaves_fails_its_own_job(work: Work, queue: Queue) -> None:
     """Jobs beside it, and after it, end well."""
     limits = Isolation(processes=2, memory_mb=1024, grace_s=0.2)
-    queue.enqueue(how.encode(), id="bad")
-    queue.enqueue_many([b"behaves"] * 5)
+    for how in MISBEHAVIOUR:
+        queue.enqueue(how.encode(), id=how)
+        queue.enqueue_many([b"behaves"] * 5)
     with work.handling(app.misbehave, isolate=limits, deadline=1, retry=NEVER):
         until(lambda: not (queue.counts().waiting or queue.counts().leased))
-        counts = queue.counts()
-    reason = MISBEHAVIOUR[how]
-    assert (counts.completed, counts.dead) == ((5, 1) if reason else (6, 0))
-    assert [one.reason for one in queue.admin.dead()] == ([reason] if reason else [])
+        completed = queue.counts().completed
+    dead = {one.job.id: one.reason for one in queue.admin.dead()}
+    assert dead == {how: reason for how, reason in MISBEHAVIOUR.items() if reason}
+    assert completed == 6 * len(MISBEHAVIOUR) - len(dead)
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -255,11 +258,12 @@ def test_steps_are_recorded_once(work: Work, queue: Queue, tmp_path: Path) -> No
     assert path.read_text("ascii") == "1\n2\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", ["dies", "changes its mind"])
 def test_steps_are_undone(work: Work, queue: Queue, tmp_path: Path, id: str) -> None:
     """A child that dies in an undo leaves it to the next one."""
     path = tmp_path / "noted"
-    books = app.books_async if work.kind == "loop" else app.books
+    books = app.books_async if work.kind == "tasks" else app.books
     with work.handling(books, retry=Retry(attempts=2, wait=0)):
         queue.enqueue(str(path).encode(), id=id)
         until(lambda: queue.counts().present == queue.counts().dead)
@@ -272,7 +276,7 @@ def test_a_step_beside_a_wait_is_recorded_before_the_run_is_suspended(
     newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
     path = tmp_path / "noted"
-    with Work("loop", newest.url).handling(app.steps_async):
+    with Work("tasks", newest.url).handling(app.steps_async):
         receipt = queue.enqueue(str(path).encode(), id="run")
         until(lambda: (state := queue.find("run")) is not None and len(state.steps) == 2)
         queue.signal("run", "go", b"!")
@@ -280,13 +284,14 @@ def test_a_step_beside_a_wait_is_recorded_before_the_run_is_suspended(
     assert path.read_text("ascii") == "1\n2\n"
 
 
+@pytest.mark.slow
 def test_values_of_steps_are_sealed_by_the_codec(
     newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
     codec = Encrypted(None, {"k": b"0" * 32})
     with (
         Queue("sealed", url=newest.url, codec=codec) as sealed,
-        Work("thread", newest.url).handling(app.steps, sealed),
+        Work("threads", newest.url).handling(app.steps, sealed),
     ):
         sealed.enqueue(str(tmp_path / "noted").encode(), id="run")
         until(lambda: (state := sealed.find("run")) is not None and len(state.steps) == 3)
@@ -299,17 +304,19 @@ def test_values_of_steps_are_sealed_by_the_codec(
             assert unread.steps[0].result != 1
 
 
+@pytest.mark.slow
 def test_a_step_that_was_never_awaited_fails_the_job(newest: Server, queue: Queue) -> None:
-    with Work("loop", newest.url).handling(app.forgets, retry=NEVER), pytest.raises(JobFailed):
+    with Work("tasks", newest.url).handling(app.forgets, retry=NEVER), pytest.raises(JobFailed):
         queue.enqueue(b"", id="run").result(timeout=PATIENCE)
     state = queue.find("run")
     assert state is not None
     assert "step 'first': never awaited" in (state.reason or "")
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_beside_a_wait_fails_the_job(newest: Server, queue: Queue) -> None:
     with (
-        Work("loop", newest.url).handling(app.fails_beside_a_wait, retry=NEVER),
+        Work("tasks", newest.url).handling(app.fails_beside_a_wait, retry=NEVER),
         pytest.raises(JobFailed),
     ):
         queue.enqueue(b"", id="run").result(timeout=PATIENCE)
@@ -318,6 +325,7 @@ def test_a_step_that_fails_beside_a_wait_fails_the_job(newest: Server, queue: Qu
     assert "ValueError: beside a wait" in (state.reason or "")
 
 
+@pytest.mark.slow
 def test_a_replayed_run_times_out_in_its_wait(work: Work, queue: Queue, tmp_path: Path) -> None:
     """Its step ran once, and the last progress was noted at the end of the first delivery."""
     path = tmp_path / "noted"
@@ -335,6 +343,7 @@ def test_a_replayed_run_times_out_in_its_wait(work: Work, queue: Queue, tmp_path
     assert path.read_text("ascii") == "1\n"
 
 
+@pytest.mark.slow
 def test_a_thread_that_a_handler_has_left_behind_takes_no_step(work: Work, queue: Queue) -> None:
     with work.handling(app.leaves_a_thread):
         queue.enqueue(b"leave", id="first").result(timeout=PATIENCE)
@@ -343,6 +352,7 @@ def test_a_thread_that_a_handler_has_left_behind_takes_no_step(work: Work, queue
     assert state is None or [one.name for one in state.steps] == ["first"]
 
 
+@pytest.mark.slow
 def test_a_verdict_as_a_result_ends_no_child(work: Work, queue: Queue) -> None:
     with work.handling(app.names_of_verdicts):
         first = queue.enqueue(b"").result(timeout=PATIENCE)
@@ -363,6 +373,7 @@ def test_a_child_is_replaced_after_its_jobs(work: Work, queue: Queue) -> None:
     until(lambda: not any(alive(int(pid or 0)) for pid in pids))
 
 
+@pytest.mark.slow
 def test_a_child_that_has_grown_is_replaced(work: Work, queue: Queue) -> None:
     with work.handling(app.grows, isolate=Isolation(processes=1, recycle_mb=70)):
         receipts = queue.enqueue_many([b""] * 3)
@@ -411,6 +422,23 @@ def test_no_child_outlives_a_worker_that_is_killed(newest: Server, tmp_path: Pat
         until(lambda: not alive(int(path.read_text("ascii"))))
 
 
+def fork_servers() -> set[int]:
+    """Return the processes that start children for this one."""
+    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
+    return {
+        int(pid) for pid in found if b"_isolation.warm" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    }
+
+
+def test_a_fork_server_ends_with_its_worker(work: Work, queue: Queue) -> None:
+    before = fork_servers()
+    with work.handling(app.pid):
+        assert queue.enqueue(b"").result(timeout=PATIENCE)
+        assert len(fork_servers() - before) == 1
+    assert fork_servers() <= before
+
+
+@pytest.mark.slow
 def test_log_records_reach_the_parent(
     work: Work, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -432,6 +460,7 @@ OPENED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", OPENED)
 def test_a_module_is_loaded_once_unless_copies_could_not_use_it(
     newest: Server,
@@ -446,7 +475,7 @@ def test_a_module_is_loaded_once_unless_copies_could_not_use_it(
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module(name)
     try:
-        with Work("thread", newest.url).handling(module.handle):
+        with Work("threads", newest.url).handling(module.handle):
             own = queue.enqueue(b"").result(timeout=PATIENCE)
     finally:
         for one in getattr(module, "PAIR", ()):
@@ -480,10 +509,10 @@ class Unsendable(JSONCodec[Any]):
 def test_what_can_not_be_isolated_is_refused(newest: Server, case: str) -> None:
     function, options, words = refusals()[case]
     with ExitStack() as stack, pytest.raises((ConfigurationError, TypeError), match=words):
-        stack.enter_context(Work("thread", newest.url).handling(function, **options))
+        stack.enter_context(Work("threads", newest.url).handling(function, **options))
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "words"),
     [
         ({"processes": 0}, "processes=0"),

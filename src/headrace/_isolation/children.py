@@ -34,10 +34,8 @@ LOOK_S = 0.05  # seconds between two looks whether a child lives
 
 def method(isolation: Isolation) -> str:
     # a fork of a process with threads is none
-    if isolation.start is not None:
-        return isolation.start
     there = "forkserver" in multiprocessing.get_all_start_methods()
-    return "forkserver" if there else "spawn"
+    return isolation.start or ("forkserver" if there else "spawn")
 
 
 @define(eq=False)
@@ -121,10 +119,10 @@ class Children:
                 "worker at once: do that under `if __name__ == '__main__':`"
             )
         atexit.register(self.end)
-        recycles = self.isolation.recycle_jobs or self.isolation.recycle_mb
-        spare = 1 if recycles else 0  # ready before one is replaced
+        # one is ready before one is replaced
+        spare = bool(self.isolation.recycle_jobs or self.isolation.recycle_mb)
         for _ in range(self.number + spare):
-            self._start()
+            self._background(self._run_up)
         first = self._taken()
         if isinstance(first, BaseException):
             self.end()
@@ -169,7 +167,7 @@ class Children:
 
     def kill(self, one: Process, reason: str, kind: Reason) -> Killed:
         """End a child that runs too long, and start another. Return the error of its job."""
-        self._start()
+        self._background(self._run_up)
         one.kill(float(self.isolation.grace_s))  # type: ignore[arg-type]
         return self._lost(one, reason, kind)
 
@@ -177,7 +175,7 @@ class Children:
         """Replace a child that has ended by itself. Return the error of its job."""
         kind: Reason = "died" if reason is None else "memory"
         reason = reason or one.fate()
-        self._start()
+        self._background(self._run_up)
         one.kill(0.0)
         return self._lost(one, reason, kind)
 
@@ -187,19 +185,22 @@ class Children:
             if self._closed:
                 return
             self._closed = True
-            some = list(self._alive)
+            threads = [
+                threading.Thread(
+                    target=self._let_go, args=(one,), name="headrace-child", daemon=True
+                )
+                for one in self._alive
+            ]
         atexit.unregister(self.end)
         self.sender.shutdown(wait=False, cancel_futures=True)
         self._put(Killed("the worker has stopped"))
-        threads = [
-            threading.Thread(target=self._let_go, args=(one,), name="headrace-child", daemon=True)
-            for one in some
-        ]
         for one in threads:
             one.start()
         for one in threads:
             one.join()
         self._starter.shutdown(wait=False)
+        if self._nursery is not None:
+            self._nursery.end()
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -239,11 +240,8 @@ class Children:
             self._alive.discard(one)
 
     def _replace(self, one: Process) -> None:
-        self._start()
-        self._let_go(one)
-
-    def _start(self) -> None:
         self._background(self._run_up)
+        self._let_go(one)
 
     def _background(self, call: Callable[..., None], *args: Any) -> None:
         threading.Thread(target=call, args=args, name="headrace-child", daemon=True).start()

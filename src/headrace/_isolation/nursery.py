@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import threading
 from importlib import import_module
 from multiprocessing import forkserver, popen_forkserver, reduction, spawn, util
@@ -31,8 +32,7 @@ _starting = threading.local()  # the nursery of the process that this thread sta
 class Nursery(forkserver.ForkServer):
     def __init__(self, program: Program) -> None:
         super().__init__()
-        modules = sorted({place.module for place in program.places.values()})
-        self._loads = warm.loads(modules, django=program.django)
+        self._loads = warm.loads(program)
         self.set_forkserver_preload([warm.__name__])
 
     def ensure_running(self) -> None:
@@ -42,6 +42,13 @@ class Nursery(forkserver.ForkServer):
                 super().ensure_running()
             finally:
                 del os.environ[warm.LOADS]
+
+    def end(self) -> None:
+        server: Any = self  # type checkers do not know its names
+        if server._forkserver_pid is not None:  # noqa: SLF001
+            # a fork of the program may have a copy of the file that keeps it alive
+            os.kill(server._forkserver_pid, signal.SIGTERM)  # noqa: SLF001
+            server._stop()  # noqa: SLF001 - there is no public way
 
     def start(self, process: Child) -> None:
         _starting.nursery = self

@@ -19,7 +19,7 @@ from multiprocessing import process, spawn
 from pathlib import Path
 from typing import Any
 
-from headrace._isolation.program import forget_databases, set_up_django
+from headrace._isolation.program import Program, forget_databases, set_up_django
 
 LOADS = "HEADRACE_LOADS"  # in the environment of a fork server: what it loads
 OWN = (
@@ -30,7 +30,7 @@ OWN = (
 )
 
 
-def loads(modules: list[str], *, django: bool) -> str:
+def loads(program: Program) -> str:
     main: Any = sys.modules["__main__"]
     name: str | None = getattr(getattr(main, "__spec__", None), "name", None)
     path: str | None = getattr(main, "__file__", None)
@@ -39,11 +39,11 @@ def loads(modules: list[str], *, django: bool) -> str:
         prepared["init_main_from_name"] = name
     elif path is not None:  # spelled as `multiprocessing` does, which compares it
         prepared["init_main_from_path"] = os.path.normpath(Path.cwd() / path)
-    data: dict[str, Any] = {
-        "modules": [one for one in modules if one != "__main__"],
+    data = {
+        "modules": sorted({place.module for place in program.places.values()} - {"__main__"}),
         "prepare": prepared,
+        "django": program.django,
     }
-    data["django"] = django
     return json.dumps(data)
 
 
