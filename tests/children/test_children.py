@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from headrace import DeadLetter, Job, JobFailed, NewJob, Queue, Retry
+from headrace import AsyncTasks, DeadLetter, Job, JobFailed, NewJob, Queue, Retry, Tasks
 from headrace.errors import ChildFailed, ConfigurationError
-from tests.children.conftest import Fleet
 from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Running
+from tests.support.servers import Server
 
 Body = Generator[Any, Any, Any]
 
 
-def double(job: Job) -> Body:
-    yield
+def serve(fleet: Running, queue: str, body: Any, **options: Any) -> None:
+    """Have a handler of this body, which fails once and for all."""
+    fleet.handler(queue, **{"retry": Retry(attempts=1), "concurrency": 4, **options})(body)
+
+
+def double(job: Job) -> bytes:
     return job.payload * 2
 
 
 def outcome(job: Job, child: Any) -> Body:
     """Return the result of a child, or how it failed."""
     try:
-        got = yield job.run(child)
+        got = yield partial(job.run, child)
     except ChildFailed as failure:
         return f"{failure.state}: {failure.reason}".encode()
     return b"ok %s" % (got or b"None")
@@ -33,32 +39,27 @@ def one_child(job: Job) -> Body:
     return (yield from outcome(job, ("orders/pack", job.payload)))
 
 
-def test_results_come_in_the_order_of_the_calls(fleet: Fleet, orders: Queue[Any]) -> None:
-    tasks = fleet.tasks("orders/quote")
+def test_results_come_in_the_order_of_the_calls(
+    fleet: Running, orders: Queue[Any], newest: Server
+) -> None:
+    kind: Any = Tasks if fleet.kind == "threads" else AsyncTasks
+    tasks = kind("orders/quote", url=newest.url)
 
-    def quote(region: str, factor: int = 1) -> int:
+    @tasks.task(name="quote")
+    def task(region: str, factor: int = 1) -> int:
         return len(region) * factor
 
-    if fleet._async:
-
-        @tasks.task(name="quote")
-        async def _quote(region: str, factor: int = 1) -> int:
-            return quote(region, factor)
-
-        task = _quote
-    else:
-        task = tasks.task(name="quote")(quote)
     fleet.worker.tasks(tasks)
 
     def body(job: Job) -> Body:
-        one = yield job.run(task, "abc", factor=2)
-        some = yield job.run_all([(task, "x" * n) for n in range(5)])
-        slow = yield job.run_all([(task, "x" * n) for n in range(5)], at_most=2)
-        named = yield job.run(task, "ab", child="named")
+        one = yield partial(job.run, task, "abc", factor=2)
+        some = yield partial(job.run_all, [(task, "x" * n) for n in range(5)])
+        slow = yield partial(job.run_all, [(task, "x" * n) for n in range(5)], at_most=2)
+        named = yield partial(job.run, task, "ab", child="named")
         return f"{one} {some} {slow} {named}".encode()
 
-    fleet.handler("orders", body)
-    with fleet.running():
+    serve(fleet, "orders", body)
+    with fleet:
         receipt = orders.enqueue(b"", id="o-1")
         assert receipt.result(PATIENCE) == b"6 [0, 1, 2, 3, 4] [0, 1, 2, 3, 4] 2"
     found = orders.find("o-1")
@@ -70,27 +71,24 @@ def test_results_come_in_the_order_of_the_calls(fleet: Fleet, orders: Queue[Any]
     assert found.steps[0].result == 6
 
 
-def test_a_child_knows_its_parent(fleet: Fleet, orders: Queue[Any]) -> None:
+def test_a_child_knows_its_parent(fleet: Running, orders: Queue[Any]) -> None:
     seen: list[Any] = []
 
-    def child(job: Job) -> Body:
+    def child(job: Job) -> None:
         seen.append((job.id, job.parent))
-        yield
 
-    fleet.handler("orders/pack", child)
-    fleet.handler("orders", one_child)
-    with fleet.running():
+    serve(fleet, "orders/pack", child)
+    serve(fleet, "orders", one_child)
+    with fleet:
         assert orders.enqueue(b"x", id="o-1").result(PATIENCE) == b"ok None"
     assert seen == [("o-1/pack", ("orders", "o-1"))]
 
 
-def died(job: Job) -> Body:
-    yield
+def died(job: Job) -> None:
     raise DeadLetter("no such shelf")
 
 
-def failed(job: Job) -> Body:
-    yield
+def failed(job: Job) -> None:
     raise ValueError("unlucky")
 
 
@@ -99,21 +97,21 @@ def failed(job: Job) -> Body:
     [(died, b"dead: no such shelf"), (failed, b"dead: ValueError: unlucky"), (double, b"ok xx")],
 )
 def test_the_end_of_a_handler_reaches_the_parent(
-    fleet: Fleet, orders: Queue[Any], child: Any, expected: bytes
+    fleet: Running, orders: Queue[Any], child: Any, expected: bytes
 ) -> None:
-    fleet.handler("orders/pack", child)
-    fleet.handler("orders", one_child)
-    with fleet.running():
+    serve(fleet, "orders/pack", child)
+    serve(fleet, "orders", one_child)
+    with fleet:
         assert orders.enqueue(b"x").result(PATIENCE) == expected
 
 
 @pytest.mark.parametrize("how", ["cancelled", "deleted", "purged"])
 def test_the_removal_of_a_child_reaches_the_parent(
-    fleet: Fleet, orders: Queue[Any], packs: Queue[Any], how: str
+    fleet: Running, orders: Queue[Any], packs: Queue[Any], how: str
 ) -> None:
     """No worker serves the child's queue, so the child waits until it is removed."""
-    fleet.handler("orders", one_child)
-    with fleet.running():
+    serve(fleet, "orders", one_child)
+    with fleet:
         receipt = orders.enqueue(b"x", id="o")
         until(lambda: orders.counts().blocked, "a parent that waits")
         if how == "cancelled":
@@ -126,16 +124,18 @@ def test_the_removal_of_a_child_reaches_the_parent(
         assert receipt.result(PATIENCE) == said
 
 
-def test_a_failure_that_passes_buries_the_parent_at_once(fleet: Fleet, orders: Queue[Any]) -> None:
+def test_a_failure_that_passes_buries_the_parent_at_once(
+    fleet: Running, orders: Queue[Any]
+) -> None:
     calls: list[int] = []
 
     def body(job: Job) -> Body:
         calls.append(job.attempt)
-        yield job.run(("orders/pack", b"x"))
+        yield partial(job.run, ("orders/pack", b"x"))
 
-    fleet.handler("orders/pack", died)
-    fleet.handler("orders", body, retry=Retry(attempts=5, wait=0))
-    with fleet.running(), pytest.raises(JobFailed, match="no such shelf"):
+    serve(fleet, "orders/pack", died)
+    serve(fleet, "orders", body, retry=Retry(attempts=5, wait=0))
+    with fleet, pytest.raises(JobFailed, match="no such shelf"):
         orders.enqueue(b"", id="o").result(PATIENCE)
     assert calls == [1, 1]
     found = orders.find("o")
@@ -144,37 +144,39 @@ def test_a_failure_that_passes_buries_the_parent_at_once(fleet: Fleet, orders: Q
 
 
 def test_the_first_failure_cancels_the_others(
-    fleet: Fleet, orders: Queue[Any], packs: Queue[Any]
+    fleet: Running, orders: Queue[Any], packs: Queue[Any]
 ) -> None:
     """Nobody serves the others, and one is still to be started."""
-    fleet.handler("orders/bad", died)
+    serve(fleet, "orders/bad", died)
 
     def body(job: Job) -> Body:
         calls = [("orders/pack", b"a"), ("orders/bad", b"b"), ("orders/pack", b"c")]
         try:
-            yield job.run_all([*calls, ("orders/pack", b"d")], at_most=3)
+            yield partial(job.run_all, [*calls, ("orders/pack", b"d")], at_most=3)
         except ChildFailed as failure:
             return str(failure.reason).encode()
 
-    fleet.handler("orders", body)
-    with fleet.running():
+    serve(fleet, "orders", body)
+    with fleet:
         assert orders.enqueue(b"", id="o").result(PATIENCE) == b"no such shelf"
     counts = packs.counts()
     assert (counts.enqueued, counts.cancelled, counts.waiting) == (2, 2, 0)
 
 
-def test_others_are_waited_for_if_told(fleet: Fleet, orders: Queue[Any], packs: Queue[Any]) -> None:
-    fleet.handler("orders/bad", died)
+def test_others_are_waited_for_if_told(
+    fleet: Running, orders: Queue[Any], packs: Queue[Any]
+) -> None:
+    serve(fleet, "orders/bad", died)
 
     def body(job: Job) -> Body:
         calls = [("orders/pack", b"a"), ("orders/bad", b"b")]
         try:
-            yield job.run_all(calls, failed="wait")
+            yield partial(job.run_all, calls, failed="wait")
         except ChildFailed as failure:
             return str(failure.reason).encode()
 
-    fleet.handler("orders", body)
-    with fleet.running():
+    serve(fleet, "orders", body)
+    with fleet:
         receipt = orders.enqueue(b"", id="o")
         until(lambda: open_children(orders, "o") == ["pack"], "one failure")
         until(lambda: orders.counts().blocked, "a wait for the other")
@@ -188,16 +190,16 @@ def open_children(queue: Queue[Any], id: str) -> list[str]:
     return [step.name for step in steps if step.state == "running"]
 
 
-def test_cancel_goes_down(fleet: Fleet, orders: Queue[Any], packs: Queue[Any]) -> None:
+def test_cancel_goes_down(fleet: Running, orders: Queue[Any], packs: Queue[Any]) -> None:
     def middle(job: Job) -> Body:
-        yield job.run_all([("orders/pack", b"a"), ("orders/pack", b"b")])
+        yield partial(job.run_all, [("orders/pack", b"a"), ("orders/pack", b"b")])
 
     def body(job: Job) -> Body:
-        yield job.run(("orders/middle", b""))
+        yield partial(job.run, ("orders/middle", b""))
 
-    fleet.handler("orders/middle", middle)
-    fleet.handler("orders", body)
-    with fleet.running():
+    serve(fleet, "orders/middle", middle)
+    serve(fleet, "orders", body)
+    with fleet:
         orders.enqueue(b"", id="o")
         until(lambda: packs.counts().waiting == 2, "grandchildren")
         assert orders.cancel("o")
@@ -209,22 +211,24 @@ def test_cancel_goes_down(fleet: Fleet, orders: Queue[Any], packs: Queue[Any]) -
 
 
 def test_the_first_of_several_is_the_same_in_each_delivery(
-    fleet: Fleet, orders: Queue[Any], packs: Queue[Any]
+    fleet: Running, orders: Queue[Any], packs: Queue[Any]
 ) -> None:
     chosen: list[Any] = []
 
     def body(job: Job) -> Body:
-        child = yield job.start(("orders/pack", b"x"))
-        one = yield job.first(
-            approved=job.signal_of("approved"), late=job.timer(days=7), done=child
+        child = yield partial(job.start, ("orders/pack", b"x"))
+        one = yield partial(
+            job.first, approved=job.signal_of("approved"), late=job.timer(days=7), done=child
         )
-        two = yield job.first(other=job.signal_of("approved"), late=job.timer(seconds=0.01))
+        two = yield partial(
+            job.first, other=job.signal_of("approved"), late=job.timer(seconds=0.01)
+        )
         chosen.append((one, two))
-        yield job.wait_for("go")
+        yield partial(job.wait_for, "go")
         return f"{one.name} {one.value} {two.name}".encode()
 
-    fleet.handler("orders", body)
-    with fleet.running():
+    serve(fleet, "orders", body)
+    with fleet:
         receipt = orders.enqueue(b"", id="o")
         until(lambda: orders.counts().blocked, "a wait for the first")
         orders.signal("o", "approved", {"by": "Ann"})
@@ -235,52 +239,51 @@ def test_the_first_of_several_is_the_same_in_each_delivery(
     assert len({str(one) for one in chosen}) == 1
 
 
-def test_a_child_may_be_the_first(fleet: Fleet, orders: Queue[Any]) -> None:
+def test_a_child_may_be_the_first(fleet: Running, orders: Queue[Any]) -> None:
     def body(job: Job) -> Body:
-        child = yield job.start(("orders/pack", b"x"))
-        got = yield job.first(approved=job.signal_of("approved"), done=child)
+        child = yield partial(job.start, ("orders/pack", b"x"))
+        got = yield partial(job.first, approved=job.signal_of("approved"), done=child)
         return got.name.encode() + b" " + got.value
 
-    fleet.handler("orders/pack", double)
-    fleet.handler("orders", body)
-    with fleet.running():
+    serve(fleet, "orders/pack", double)
+    serve(fleet, "orders", body)
+    with fleet:
         assert orders.enqueue(b"").result(PATIENCE) == b"done xx"
 
 
-def test_a_parent_that_waits_holds_no_slot(fleet: Fleet, orders: Queue[Any]) -> None:
+def test_a_parent_that_waits_holds_no_slot(fleet: Running, orders: Queue[Any]) -> None:
     """One slot serves a job, its child in the same queue, and the child of that."""
 
     def body(job: Job) -> Body:
         depth = int(job.payload)
         if depth == 3:
             return b"deep"
-        return (yield job.run(("orders", b"%d" % (depth + 1))))
+        return (yield partial(job.run, ("orders", b"%d" % (depth + 1))))
 
-    fleet.handler("orders", body, concurrency=1)
-    with fleet.running():
+    serve(fleet, "orders", body, concurrency=1)
+    with fleet:
         assert orders.enqueue(b"0", id="o").result(PATIENCE) == b"deep"
 
 
-def test_eleven_below_each_other_are_refused(fleet: Fleet, orders: Queue[Any]) -> None:
+def test_eleven_below_each_other_are_refused(fleet: Running, orders: Queue[Any]) -> None:
     def body(job: Job) -> Body:
-        return (yield job.run(NewJob(job.payload)))
+        return (yield partial(job.run, NewJob(job.payload)))
 
-    fleet.handler("orders", body)
-    with fleet.running(), pytest.raises(JobFailed, match="11th below each other"):
+    serve(fleet, "orders", body)
+    with fleet, pytest.raises(JobFailed, match="11th below each other"):
         orders.enqueue(b"", id="o").result(PATIENCE)
 
 
-def test_a_result_that_is_too_large_is_said(fleet: Fleet, orders: Queue[Any]) -> None:
-    def large(job: Job) -> Body:
-        yield
+def test_a_result_that_is_too_large_is_said(fleet: Running, orders: Queue[Any]) -> None:
+    def large(job: Job) -> bytes:
         return b"x" * 70_000
 
     def body(job: Job) -> Body:
-        yield job.run(("orders/pack", b""))
+        yield partial(job.run, ("orders/pack", b""))
 
-    fleet.handler("orders/pack", large)
-    fleet.handler("orders", body)
-    with fleet.running(), pytest.raises(JobFailed, match="result has 70,000 bytes"):
+    serve(fleet, "orders/pack", large)
+    serve(fleet, "orders", body)
+    with fleet, pytest.raises(JobFailed, match="result has 70,000 bytes"):
         orders.enqueue(b"").result(PATIENCE)
 
 
@@ -303,27 +306,28 @@ BAD = [
 
 
 @pytest.mark.parametrize("number", range(len(BAD)))
-def test_bad_calls_are_refused(fleet: Fleet, orders: Queue[Any], number: int) -> None:
+def test_bad_calls_are_refused(
+    fleet: Running, orders: Queue[Any], packs: Queue[Any], number: int
+) -> None:
     call, kind, words = BAD[number]
 
     def body(job: Job) -> Body:
         with pytest.raises(kind, match=words):
-            yield call(job)
+            yield partial(call, job)
         return b"refused"
 
-    fleet.handler("orders", body)
-    with fleet.running():
+    serve(fleet, "orders", body)
+    with fleet:
         assert orders.enqueue(b"").result(PATIENCE) == b"refused"
-    with Queue("orders/pack", url=fleet.url) as packs:
-        assert packs.counts().enqueued == 0
+    assert packs.counts().enqueued == 0
 
 
-def test_a_child_of_the_same_key_is_refused(fleet: Fleet, newest: Any) -> None:
+def test_a_child_of_the_same_key_is_refused(fleet: Running, newest: Server) -> None:
     def body(job: Job) -> Body:
         with pytest.raises(ConfigurationError, match="behind its parent"):
-            yield job.run(NewJob(b"", key="k"))
+            yield partial(job.run, NewJob(b"", key="k"))
         return b"refused"
 
-    fleet.handler("orders", body)
-    with Queue("orders", url=fleet.url) as queue, fleet.running():
+    serve(fleet, "orders", body)
+    with newest.queue("orders") as queue, fleet:
         assert queue.enqueue(b"", key="k").result(PATIENCE) == b"refused"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from headrace import AsyncWorker, Job, Queue, Retry, Worker
-from tests.children.conftest import Body, awaiting, plain
 from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import blocking, coroutine
 from tests.support.processes import CONTEXT
 from tests.support.servers import Server
 
@@ -39,34 +38,33 @@ class Fate:
 def work(kind: str, url: str, folder: Path, seed: int) -> None:
     """Run a worker until it is killed, or terminated."""
     fate = Fate(folder, seed)
-    tasks = kind == "async"
-    worker: Any = (AsyncWorker if tasks else Worker)(url=url, heartbeat=0.5, timeout=3.0)
+    worker: Any = (Worker if kind == "threads" else AsyncWorker)(
+        url=url, heartbeat=0.5, timeout=3.0
+    )
 
     def parent(job: Job) -> Any:
         fate()
-        some = yield job.run_all([("orders/pack", b"%d" % n) for n in range(3)], at_most=2)
+        some = yield partial(job.run_all, [("orders/pack", b"%d" % n) for n in range(3)], at_most=2)
         fate()
-        child = yield job.start(("orders/pack", b"9"))
+        child = yield partial(job.start, ("orders/pack", b"9"))
         fate()
-        first = yield job.first(done=child, late=job.timer(days=1))
-        last = yield job.run(("orders/pack", b"5"))
+        first = yield partial(job.first, done=child, late=job.timer(days=1))
+        last = yield partial(job.run, ("orders/pack", b"5"))
         fate()
         return b" ".join([*some, first.value, last])
 
     def pack(job: Job) -> Any:
         fate()
-        yield
+        yield 0
         fate()
         return b"packed " + job.payload
 
-    adapt = awaiting if tasks else plain
-    bodies: list[tuple[str, Body]] = [("orders", parent), ("orders/pack", pack)]
-    for queue, body in bodies:
+    adapt = coroutine if kind == "tasks" else blocking
+    for queue, body in {"orders": parent, "orders/pack": pack}.items():
         worker.handler(queue, concurrency=4, retry=Retry(attempts=100, wait=0))(adapt(body))
     worker.run()
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_each_end_arrives_once(kind: str, newest: Server, tmp_path: Path) -> None:
     """Whatever is killed, each child runs for one parent, and each parent gets its results."""
     for number in range(KILLS):
