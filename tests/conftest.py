@@ -29,7 +29,16 @@ from hypothesis import settings
 
 from headrace import Queue
 from tests.support.awaiting import until
-from tests.support.cases import GUESTS, RINGS, chosen, difference
+from tests.support.cases import (
+    GUESTS,
+    NEWEST,
+    ON_OLDEST,
+    RINGS,
+    SAMPLED,
+    chosen,
+    difference,
+    in_folder,
+)
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
@@ -115,7 +124,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for name in str(mark.args[0]).split(",")
     }
     if "binary" in metafunc.fixturenames and "binary" not in named:
-        ring = [binary for binary in RINGS[metafunc.config.option.servers] if binary is not None]
+        option = metafunc.config.option
+        ring = [binary for binary in RINGS[option.servers] if binary is not None]
+        every = option.full or option.servers not in SAMPLED
+        if not every and not in_folder(metafunc.definition, ON_OLDEST):
+            ring = [NEWEST]  # else each process makes thousands of cases that never run
         metafunc.parametrize("binary", ring, ids=lambda binary: binary.name)
 
 
@@ -187,11 +200,14 @@ class Servers(ExitStack):
     def __call__(self, binary: Binary) -> Any:
         """Return the empty server of this binary."""
         server = self._running.get(binary) or self._start(binary)
-        for node in server.nodes:
-            # scripts stay: compiling them for each test is a quarter of all its work
-            node.ask("FLUSHALL")
         self._used.update(server.nodes)
+        self.empty()
         return server
+
+    def empty(self) -> None:
+        """Empty the servers of this test. Their scripts stay, as it takes long to compile them."""
+        for node in self._used:
+            node.ask("FLUSHALL")
 
     def _start(self, binary: Binary) -> Any:
         options = ["--cluster-databases", "16"]

@@ -150,6 +150,7 @@ SPOILT: dict[str, tuple[str, Callable[[Story], object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_spoilt_run(story: Story, spoilt: str) -> None:
     kind, spoil = SPOILT[spoilt]
@@ -171,6 +172,7 @@ MOMENTS: dict[str, tuple[str, Callable[[Story], object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoilt", MOMENTS)
 def test_spoilt_moment(story: Story, spoilt: str) -> None:
     """A single sample shows it."""

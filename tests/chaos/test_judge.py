@@ -128,6 +128,7 @@ def forget_a(story: Story) -> None:
         spoil_log(story, f"\n{line} .", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_spoilt_story(story: Story, spoilt: str) -> None:
     kind, spoil = SPOILT[spoilt]
@@ -164,6 +165,7 @@ MOMENTS: dict[str, tuple[str, Callable[[Story], object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoilt", MOMENTS)
 def test_spoilt_moment(story: Story, spoilt: str) -> None:
     """A single sample shows it."""

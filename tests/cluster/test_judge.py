@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from headrace import Counts
 from tests.cluster.judge import Judge
+from tests.support.facts import each
 
 
 def done(judge: Judge, *names: str, counted: int | None = None) -> None:
@@ -54,7 +53,7 @@ WRONG: dict[str, tuple[str, Callable[[Judge], None]]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each("case", WRONG)
 def test_it_complains(case: str) -> None:
     judge, (complaint, happens) = Judge(), WRONG[case]
     happens(judge)
@@ -70,7 +69,7 @@ def test_it_is_content() -> None:
     assert not judge.complaints
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each("case", WRONG)
 def test_what_masters_lose_is_done_again(case: str) -> None:
     """With *exact* off, the judge accepts jobs that run twice and finds everything else."""
     judge, (complaint, happens) = Judge(exact=False), WRONG[case]

@@ -26,6 +26,7 @@ from headrace._net.aio.pool import CALLS_AT_ONCE
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace.errors import StreamStopped
 from tests.support.awaiting import PATIENCE, until
+from tests.support.facts import each
 from tests.support.servers import Server, binaries
 from tests.support.steps import LONG, expire, finds_no_room, key, leased, payloads, promote
 from tests.workers.test_handlers import calls
@@ -499,7 +500,7 @@ BAD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@each("what", BAD)
 def test_bad_conditions_are_refused(nowhere, what: str) -> None:
     """The call is refused before a script is sent."""
     with pytest.raises((ValueError, TypeError), match=what):

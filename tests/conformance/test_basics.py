@@ -12,6 +12,7 @@ from headrace import AsyncLease, AsyncQueue, ConfigurationError, Counts, Lease, 
 from headrace._model.job import Claim, Job
 from headrace.codecs import JSONCodec
 from tests.support.colours import bare
+from tests.support.facts import each
 from tests.support.steps import LONG, expire, leased, payloads, present
 
 
@@ -190,7 +191,7 @@ def test_names(newest_connect, name):
     assert queue.name == name
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "",
@@ -254,7 +255,7 @@ def test_namespaces(connect, client):
 # -- bad arguments ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "kind", "what"),
     [
         ({"lease": 0}, ValueError, "lease=0"),
@@ -423,7 +424,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "args", "options", "kind", "what"), ROWS)
+@each(("verb", "args", "options", "kind", "what"), ROWS)
 def test_bad_arguments(nowhere, verb, args, options, kind, what):
     """A bad argument is a TypeError or ValueError that names it, and nothing was sent."""
     queue = nowhere()

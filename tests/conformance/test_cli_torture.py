@@ -17,6 +17,7 @@ from headrace import Lease, NewJob, Queue, Receipt
 from headrace.console.cli.torture import Line, Log, Torture, Verdict
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
+from tests.support.facts import each
 from tests.support.program import PATIENCE, Program, Started, refused, started
 from tests.support.servers import EXACT, Server, binaries
 
@@ -65,6 +66,7 @@ def supervised(tmp_path: Path) -> Iterator[Callable[[bool], Supervised]]:
         server.__exit__()
 
 
+@pytest.mark.slow
 def test_a_server_that_keeps_its_writes(supervised: Callable[[bool], Supervised]) -> None:
     """Nothing is lost, whenever it is killed. Its own keys are gone at the end, and no others."""
     it = supervised(True)
@@ -82,6 +84,7 @@ def test_a_server_that_keeps_its_writes(supervised: Callable[[bool], Supervised]
     assert it.server.ask("KEYS", "*") == [b"mine"]
 
 
+@pytest.mark.slow
 def test_a_server_that_keeps_nothing(supervised: Callable[[bool], Supervised]) -> None:
     """The jobs that were waiting are lost. The log that was asked for stays, and says so, too."""
     it = supervised(False)
@@ -118,6 +121,7 @@ def test_keys_of_others_on_any_master(headrace: Program) -> None:
             client.delete(f"{{{name}}}")
 
 
+@pytest.mark.slow
 def test_so_many_jobs(headrace: Program, newest: Server) -> None:
     """It ends with the last job, and a file that is there is not written over."""
     done = headrace("torture", newest.url, "--jobs", "1500", "--rate", "50000", "--log", "calls")
@@ -131,6 +135,7 @@ def test_so_many_jobs(headrace: Program, newest: Server) -> None:
     assert newest.client().keys() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted(newest: Server, number: int, code: int) -> None:
     """Its keys are gone."""
@@ -143,6 +148,7 @@ def test_interrupted(newest: Server, number: int, code: int) -> None:
         assert b"Traceback" not in running.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_named(headrace: Program, newest: Server) -> None:
     done = headrace("torture", newest.url, "--kill", "exit 3", "--every", "1.5", *QUICK)
     assert done.returncode == 0
@@ -213,7 +219,7 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("more", "present", "number"),
     [
         ([], "b c", {}),
@@ -243,7 +249,7 @@ def test_the_verdict(more: list[Line], present: str, number: dict[str, int]) -> 
     assert found.kept == ("lost" not in number and "completed_twice" not in number)
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "stall"),
     [
         (GOOD, 0.5),

@@ -24,6 +24,7 @@ from headrace._installing import install_command
 from tests.conformance.test_events import listening
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
+from tests.support.facts import each
 from tests.support.program import Script
 from tests.support.proxy import TLSProxy
 from tests.support.servers import Server, binaries
@@ -222,14 +223,14 @@ def test_bad_addresses(kind, url, monkeypatch):
         called(queue)
 
 
-@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+@each("kind", [Queue, AsyncQueue])
 def test_no_password_in_an_error(kind):
     with pytest.raises(ConfigurationError, match=r"url '…@host:1': give redis:") as caught:
         kind("q", url="redis//ada:secret@host:1")
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [Queue, AsyncQueue])
+@each("kind", [Queue, AsyncQueue])
 def test_bad_combinations(kind):
     """A URL and a client together, a client of the wrong kind, and a value that is no client are
     refused."""

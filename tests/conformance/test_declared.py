@@ -29,6 +29,7 @@ from headrace._api import queue as base_queue
 from headrace.codecs import JSONCodec, PydanticCodec
 from headrace.testing import run_until_empty
 from tests.support.awaiting import until
+from tests.support.facts import each
 from tests.support.servers import Server
 
 EVENT = "declaration_differs"
@@ -69,8 +70,8 @@ def test_the_environment_is_read_by_the_first_call(
         assert queue.counts().waiting == 1
 
 
-@pytest.mark.parametrize("make", [Queue, AsyncQueue, Flow, AsyncFlow])
-@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379"])
+@each("make", [Queue, AsyncQueue, Flow, AsyncFlow])
+@each("url", ["http://localhost", "localhost:6379"])
 def test_a_url_that_is_none_is_refused_at_once(make: Callable[..., Any], url: str) -> None:
     with pytest.raises(ConfigurationError, match="redis://"):
         make("q", url=url)

@@ -16,6 +16,7 @@ import redis
 from headrace import AsyncQueue, Event, NewJob, Queue
 from headrace._model.event import KINDS
 from tests.support.awaiting import PATIENCE, until
+from tests.support.facts import each
 from tests.support.servers import Server
 from tests.support.steps import LONG, listening, looked_after, subscribed
 
@@ -362,7 +363,7 @@ def test_a_moment_that_no_calendar_has(queue: Any, client: redis.Redis, server: 
     assert [state.job.id for state in queue.admin.delayed()] == ["far"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "error", "says"),
     [
         ({"kinds": "added"}, TypeError, "kinds must be an iterable"),

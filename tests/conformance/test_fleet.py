@@ -7,6 +7,7 @@ import redis
 
 import headrace
 from headrace import ConfigurationError
+from tests.support.facts import each
 from tests.support.steps import LONG, key, leased
 
 
@@ -61,8 +62,8 @@ def test_workers(connect, client):
     assert client.ping()
 
 
-@pytest.mark.parametrize("listing", [headrace.queues, headrace.workers])
-@pytest.mark.parametrize("namespace", ["*", "head*", "", "a b", "[h]eadrace"])
+@each("listing", [headrace.queues, headrace.workers])
+@each("namespace", ["*", "head*", "", "a b", "[h]eadrace"])
 def test_bad_namespaces(listing, namespace):
     """A namespace is a name and no pattern. No call is sent."""
     with (

@@ -19,6 +19,7 @@ from headrace.inspect import Inspector
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
 from tests.support.engines import Running
+from tests.support.facts import each
 from tests.support.servers import Server
 from tests.support.steps import LONG, key, leased
 
@@ -376,7 +377,7 @@ def test_a_codec_s_queue(connect: Connect) -> None:
     assert queue.result("a") == {"n": 2}
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error"),
     [
         ({"history": -1}, ValueError),

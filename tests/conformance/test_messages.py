@@ -15,6 +15,7 @@ import pytest
 from headrace import AsyncQueue, ConfigurationError, Flow, Queue, Worker
 from headrace.console.cli.relay import _engine
 from tests.support.awaiting import until
+from tests.support.facts import each
 from tests.support.program import PATIENCE, PROGRAM, Program, environment, refused
 from tests.support.servers import Server
 
@@ -50,7 +51,7 @@ def test_schedules_name_options(within: Program, options: list[str], words: str)
     assert " cron=" not in done.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "redis://:s3cr/et@h:1/0", "redis://:s3cr#et@h:1/0", "redis://u:12/s3cret@h", "rediss://:s3cr?et@h/0",

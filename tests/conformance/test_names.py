@@ -10,6 +10,7 @@ import pytest
 from headrace import Flow, Limit, NewJob, Rate
 from headrace.errors import RunSuspended
 from headrace.inspect import Inspector
+from tests.support.facts import each
 from tests.support.servers import Server
 
 NAMES = {
@@ -32,7 +33,7 @@ NAMES = {
     "markup": "<b>&amp;",
 }
 
-named = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+named = each("name", NAMES.values(), empty=True)
 
 
 @named
@@ -119,7 +120,7 @@ def test_tenants_and_their_slots(connect: Any, server: Server, name: str) -> Non
 @named
 def test_headers_by_which_a_queue_tells_jobs_apart(connect: Any, name: str) -> None:
     if "/" in name:
-        pytest.skip("a path has two headers, which a slash divides")
+        return  # a path has two headers, which a slash divides
     queue = connect(fair=name, limits=Limit(1, key=name), rate=Rate(5, per=600, key=name))
     queue.enqueue_many(
         [NewJob(b"x", headers={name: "a"})] * 2 + [NewJob(b"y", headers={name: "b"})]
@@ -154,8 +155,8 @@ def test_values_of_a_rate(connect: Any, name: str) -> None:
 
 
 @named
-def test_steps_and_signals(newest_queue: Any, name: str) -> None:
-    queue = newest_queue
+def test_steps_and_signals(newest: Server, name: str) -> None:
+    queue = newest.queue("q")
     queue.enqueue(b"x", id=name)
     assert queue.signal(name, f"{name} go", 7) == "kept"
     job = queue.lease().job
@@ -170,6 +171,7 @@ def test_steps_and_signals(newest_queue: Any, name: str) -> None:
     again = queue.lease().job
     assert again.step(name, lambda: 9) == 1
     assert not queue.admin.repair()
+    queue.close()
 
 
 @named

@@ -14,6 +14,7 @@ import redis
 from headrace import Counts, NewJob, Queue, Rate
 from headrace.inspect import Repairs
 from tests.support.awaiting import until
+from tests.support.facts import each
 
 pytestmark = pytest.mark.differs("rate")
 
@@ -429,7 +430,7 @@ def test_no_window_has_more_than_burst_and_rate_admit(newest):
             assert last - first + 1 <= held + 0.01
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error", "says"),
     [
         ({"limit": 0}, ValueError, "limit=0"),

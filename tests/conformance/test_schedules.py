@@ -17,6 +17,7 @@ from headrace._protocol.features import schedules as schedule_ops
 from headrace.codecs import JSONCodec
 from headrace.errors import TooManySchedules
 from tests.support.awaiting import PATIENCE, until
+from tests.support.facts import each
 from tests.support.steps import LONG, key
 
 HOUR = 3_600_000
@@ -319,7 +320,7 @@ def test_too_many(queue, client):
     assert not queue.admin.schedule("s", b"y", every=LONG)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "error", "says"),
     [
         (("s", b"x"), ValueError, "every= or cron="),

@@ -21,6 +21,7 @@ import pytest
 from headrace import Counts, Queue
 from headrace.console.cli.work import CONNECTIONS_AT_MOST, Health
 from tests.support.awaiting import until
+from tests.support.facts import each
 from tests.support.program import PATIENCE, PROGRAM, environment
 from tests.support.servers import Server
 
@@ -276,9 +277,7 @@ def test_liveness_does_not_wait_for_readiness() -> None:
     assert answers == [(200, "ok\n")] * 5
 
 
-@pytest.mark.parametrize(
-    "sent", [b"\r\n\r\n", b"POST /live HTTP/1.1\r\n\r\n", b"x" * 20_000, b"GET"]
-)
+@each("sent", [b"\r\n\r\n", b"POST /live HTTP/1.1\r\n\r\n", b"x" * 20_000, b"GET"])
 def test_what_is_no_request(sent: bytes) -> None:
     with closing(Health(0, lambda: "")) as health:
         with (

@@ -26,6 +26,7 @@ from headrace import (
     Throttle,
     Worker,
 )
+from tests.support.facts import each
 
 NOWHERE = "redis://127.0.0.1:1"
 
@@ -170,7 +171,7 @@ def test_a_name_that_is_not_there(kinds: Kinds, of: str, name: str, says: str) -
     assert not hasattr(found, "__nothing__")
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "wrong", "right"),
     [
         (Retry, "attemps_", "attempts"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.facts import each
 from tests.support.program import Script
 from tests.support.servers import Server, binaries
 from tests.unit.house.test_docs import DOCS, PAGES, ROOT, code, name
@@ -128,7 +129,7 @@ def test_most_is_run() -> None:
     assert len(RUN) > 30
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=name)
+@each("page", sorted(DOCS.rglob("*.md")), ids=name)
 def test_what_is_shown_only_compiles(page: Path) -> None:
     for block in re.findall(
         r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL

@@ -127,6 +127,7 @@ def test_a_weight_counts_among_newcomers(make: Any) -> None:
     assert order.count("ada") >= 100
 
 
+@pytest.mark.slow
 def test_nobody_pays_for_an_hour_ago(make: Any) -> None:
     """A job ran for a second, then 2,000 jobs of others for 1 ms each. The next job of its tenant
     is among the next 8.
@@ -170,6 +171,7 @@ def test_no_name_decides(make: Any) -> None:
     assert any(len(name) > 20 for name in order)
 
 
+@pytest.mark.slow
 def test_values_that_came_once_leave_nothing(make: Any) -> None:
     """10,000 values come once while the queue is never idle."""
     queue = make()
@@ -229,6 +231,7 @@ def test_an_end_costs_as_much_with_2000_stopped_lines(newest: Server) -> None:
     assert commands <= 100
 
 
+@pytest.mark.slow
 def test_credits_are_numbers_to_the_end(make: Any) -> None:
     """The weight is 0.001 and the cost 1e6. Two equal tenants get equal shares of 10,000 jobs."""
     queue = make(weights={"a": 0.001, "b": 0.001})
@@ -241,6 +244,7 @@ def test_credits_are_numbers_to_the_end(make: Any) -> None:
         queue.end(leases, 1.0)
 
 
+@pytest.mark.slow
 def test_weights_of_slow_handlers(make: Any) -> None:
     """The shares are 3:2:1 over 3,000 leases and over each 600. 20 handlers take 30 ms each."""
     weights = {"gold": 3.0, "silver": 2.0, "tin": 1.0}

@@ -31,6 +31,7 @@ def test_what_holds(server: Server, large: bool) -> None:
     run_on(server, Calm, SEED, EXAMPLES, STEPS, large=large)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", PICKS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def test_an_older_worker_beside_lines(old: Path, newest: Server) -> None:
     beside_lines(old, newest)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 def test_planted_bug(old: Path, newest: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the member of `leases`, it takes the jobs in lines by XAUTOCLAIM."""
@@ -90,6 +91,7 @@ def beside_lines(old: Path, server: Server) -> None:
         assert (queue.counts().held, queue.counts().lost) == (0, 0)
 
 
+@pytest.mark.slow
 def test_slots_of_leases_that_an_older_worker_ended(old: Path, newest: Server) -> None:
     """It takes over expired leases and leaves their slots, which other workers release."""
     queue: Any = Queue("q", url=newest.url, lease=0.5, fair="tenant", limits=Limit(1, key="tenant"))

@@ -146,6 +146,7 @@ def test_a_slot_passes_a_paused_line(connect: Any) -> None:
     assert took(queue, calls=8) == {"b": 2, "c": 2}
 
 
+@pytest.mark.slow
 def test_many_paused_lines(connect: Any, large: bool) -> None:
     """They leave their rings and the lines of limits in steps, and so they come back; others run
     meanwhile."""

@@ -14,6 +14,7 @@ import pytest
 
 from tests.fair.mutants import MUTANTS
 from tests.fair.storm import Storm, judged
+from tests.support.facts import each
 from tests.support.servers import binaries
 
 pytestmark = pytest.mark.ci
@@ -56,7 +57,7 @@ def waited(**seconds: float) -> str:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("ledger", "cancelled", "complaint"),
     [
         ("beg a-1 n 1\nfin a-1 n 1", 0, ""),

@@ -25,6 +25,7 @@ from headrace._protocol.op import pack
 from headrace.errors import StreamStopped
 from tests.faults.test_errors import ONE, Asked, admin, asked, asking, colour, counts, enqueue
 from tests.support.colours import Connect
+from tests.support.facts import each
 from tests.support.program import PATIENCE, Script
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -349,7 +350,7 @@ def test_all_who_wait_together(proxy: Proxy) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", True])
+@each("timeout", [0, -1, float("nan"), "1", True])
 def test_a_timeout_that_is_none(timeout: Any) -> None:
     """An invalid timeout is refused without a server."""
     with pytest.raises((TypeError, ValueError), match="timeout"):

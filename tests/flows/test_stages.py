@@ -16,6 +16,7 @@ from headrace._protocol.keys import FLOW
 from headrace.codecs import JSONCodec
 from headrace.errors import CodecError
 from tests.flows.conftest import Flows
+from tests.support.facts import each
 from tests.support.steps import expire
 
 
@@ -449,7 +450,7 @@ def test_bad_arguments_are_refused(newest_flows: Flows) -> None:
     assert newest_flows.now() == {}
 
 
-@pytest.mark.parametrize("kind", [Flow, AsyncFlow])
+@each("kind", [Flow, AsyncFlow])
 def test_a_wrong_declaration_is_refused(kind: Any) -> None:
     url = "redis://127.0.0.1:1"
     with pytest.raises(ConfigurationError, match="without a '/'"):

@@ -11,6 +11,7 @@ import redis
 
 from tests.scripts.conftest import TERM, Lua, dumps, restore
 from tests.scripts.test_out_of_memory import FULL, fill
+from tests.support.facts import each
 
 PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
@@ -133,7 +134,7 @@ CASES: dict[str, Callable[[Flow], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES, empty=True)
 def test_a_repeated_move_acts_once(flow: Flow, case: str) -> None:
     items = CASES[case](flow)
     assert flow.advance(*items, call=7) == [1]
@@ -201,7 +202,7 @@ def test_a_full_server_lets_flows_go_on(flow: Flow, case: str) -> None:
     assert flow.advance(*items, call=1) == [1]
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES, empty=True)
 def test_nothing_is_half_done(flow: Flow, case: str) -> None:
     """Any of the keys may have another type. The key of the run is tested in
     `tests/flows/test_foreign.py`."""
@@ -224,8 +225,8 @@ def test_nothing_is_half_done(flow: Flow, case: str) -> None:
     assert refused == len(keys) >= 2 * (len(PARTS) - 7) + 1
 
 
-@pytest.mark.parametrize("part", KEPT)
-@pytest.mark.parametrize("case", CASES)
+@each("part", KEPT)
+@each("case", CASES, empty=True)
 def test_nothing_is_half_done_where_a_history_is_foreign(flow: Flow, case: str, part: str) -> None:
     items = CASES[case](flow)
     for stage in (flow.lua.key(""), "headrace:{q}:q/b:"):

@@ -12,6 +12,7 @@ import redis
 
 from tests.scripts.conftest import TERM, Lua
 from tests.scripts.test_out_of_memory import FULL, fill
+from tests.support.facts import each
 
 DAY = 86_400_000
 KEPT = "completed 5 1 0 w "
@@ -105,7 +106,7 @@ CASES: dict[str, tuple[Callable[[Lua], object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES, empty=True)
 def test_each_end_is_kept(lua: Lua, case: str) -> None:
     history(lua)
     act, end = CASES[case]
@@ -135,7 +136,7 @@ def test_each_end_is_kept(lua: Lua, case: str) -> None:
         assert [*row[:5], row[5] or "-", cursor] == [*expected, worker, ""]
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES, empty=True)
 def test_without_a_history_nothing_is_kept(lua: Lua, case: str) -> None:
     CASES[case][0](lua)
     assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
@@ -233,8 +234,8 @@ def test_a_full_server_keeps_ends(lua: Lua) -> None:
     assert sorted(ends(lua)) == ["i", "j", "k", "l"]
 
 
-@pytest.mark.parametrize("part", ["ends", "ended"])
-@pytest.mark.parametrize("case", CASES)
+@each("part", ["ends", "ended"])
+@each("case", CASES, empty=True)
 def test_a_key_of_another_type_is_refused_before_anything_is_written(
     lua: Lua, case: str, part: str
 ) -> None:

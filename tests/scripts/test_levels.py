@@ -14,6 +14,7 @@ import redis
 from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua, dumps, restore
 from tests.scripts.test_out_of_memory import FULL, fill
+from tests.support.facts import each
 
 LEVEL = "headrace-priority"
 LATER = "+60000"
@@ -117,7 +118,7 @@ def test_every_script_with_levels_is_here(script_names: list[str]) -> None:
     assert {name for name in script_names if script(name).levelled} == {*CALLS, "retry"}
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS, empty=True)
 def test_streams_that_are_none(levels: Levels, name: str) -> None:
     """The call is refused before the first write."""
     story(levels)
@@ -137,7 +138,7 @@ def test_streams_that_are_none(levels: Levels, name: str) -> None:
 SERVING = ("reclaim", "measure", "tick", "run_schedule")
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name not in SERVING])
+@each("name", [name for name in CALLS if name not in SERVING], empty=True)
 def test_who_knows_of_fewer_changes_nothing(levels: Levels, name: str) -> None:
     story(levels)
     before = levels.lua.state()

@@ -9,6 +9,7 @@ import redis
 
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
+from tests.support.facts import each
 
 TIMEOUT = 10_000
 
@@ -134,8 +135,10 @@ def test_rest(lua: Lua) -> None:
     assert lua.redis.zscore(workers, "v") == 0
 
 
-@pytest.mark.parametrize(
-    "what", ["leased", "parked", "delayed", "scheduled", "paused", "trends", "outbox"]
+@each(
+    "what",
+    ["leased", "parked", "delayed", "scheduled", "paused", "trends", "outbox"],
+    empty=True,
 )
 def test_none_rests_where_something_is_to_be_done(lua: Lua, what: str) -> None:
     lua("beat", "w", 600_000, TERM, 1)

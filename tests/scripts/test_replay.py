@@ -12,6 +12,7 @@ from attrs import frozen
 from headrace._protocol.script import script
 from tests.scripts.calls import CALLS, Call, agrees, arguments, cases, fill
 from tests.scripts.conftest import TERM, Lua
+from tests.support.facts import each
 from tests.support.steps import looked_after
 
 FLOWS = {"flow_start", "flow_advance", "flow_events", "flow_find", "flow_read"}
@@ -110,14 +111,14 @@ def test_every_script_is_called_twice(script_names: list[str]) -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "call"), cases(recorded=True))
+@each(("name", "call"), cases(recorded=True), empty=True)
 def test_a_repeated_call_acts_once(lua: Lua, name: str, call: Call) -> None:
     given = arguments(call, fill(lua))
     repeated(lua, name, given)
     assert agrees(lua(name, *given, call=8), call[1])
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES, empty=True)
 def test_a_repeated_call_acts_once_whatever_it_finds(lua: Lua, case: str) -> None:
     name = case.split(",", maxsplit=1)[0]
     given = CASES[case].arguments(lua)
@@ -190,8 +191,10 @@ def test_a_repeated_lease_hands_out_nothing_that_was_lost(lua: Lua) -> None:
     assert lua.lease(call=1)[2:4] == [[], []]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in CALLS if not script(name).recorded and name not in FLOWS]
+@each(
+    "name",
+    [name for name in CALLS if not script(name).recorded and name not in FLOWS],
+    empty=True,
 )
 def test_what_is_not_recorded_comes_to_the_same(lua: Lua, name: str) -> None:
     calls = CALLS[name]

@@ -8,6 +8,7 @@ import redis
 
 from tests.scripts.calls import Call, arguments, cases, fill
 from tests.scripts.conftest import Lua, declared, dumps, restore
+from tests.support.facts import each
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def protocol() -> int:
     return 2
 
 
-@pytest.mark.parametrize(("name", "call"), [*cases(recorded=True), *cases(recorded=False)])
+@each(("name", "call"), [*cases(recorded=True), *cases(recorded=False)], empty=True)
 def test_nothing_is_half_done(lua: Lua, name: str, call: Call) -> None:
     refused = []
     given = arguments(call, fill(lua))

@@ -15,6 +15,7 @@ from headrace.testing import run, travel
 from tests.steps.conftest import Runs
 from tests.support.awaiting import until
 from tests.support.colours import Connect
+from tests.support.facts import each
 from tests.support.servers import Server
 from tests.support.steps import leased, suspend, waiting_run
 
@@ -241,7 +242,7 @@ def test_rules_that_are_wrong() -> None:
         worker.handler("q", runs="some")
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "own", "begun_by", "goes_on"),
     [
         ("any", "a", "b", True),

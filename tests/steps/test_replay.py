@@ -20,6 +20,7 @@ from headrace.errors import ChildFailed, ConfigurationError, RunSuspended
 from headrace.testing import Replayed, recorded, replay, travel
 from tests.steps.changes import KINDS, Expected, expected, made
 from tests.support.awaiting import PATIENCE
+from tests.support.facts import each
 from tests.support.servers import Server
 
 PROGRAMS = 30
@@ -53,6 +54,7 @@ def standing(line: str) -> str:
     return str(json.loads(line)["records"][-1]["name"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_changes_of_code(newest: Server, tmp_path: Path, colour: str) -> None:
     """Misfits are found, and nothing else is called one."""
@@ -160,7 +162,7 @@ def test_steps_side_by_side() -> None:
     assert (found.end, found.fits) == ("misfit", False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rows", "end", "reason"),
     [
         ([row("go", "wait", ended=0, due=999.0)], "ended", "no signal"),
@@ -315,7 +317,7 @@ def test_an_encrypted_run_needs_the_codec(newest: Server) -> None:
     assert "payload does not decode" in replay(other, kept).reason
 
 
-@pytest.mark.parametrize(
+@each(
     ("bad", "why"),
     [
         ("{", "not JSON"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.steps.storm import Storm, judged
+from tests.support.facts import each
 from tests.support.servers import binaries
 
 pytestmark = pytest.mark.ci
@@ -51,7 +52,7 @@ def test_planted_bug_of_a_storm(mutant: str, complaint: tuple[str, ...], tmp_pat
         assert storm.heard(complaint), storm.story()
 
 
-@pytest.mark.parametrize(
+@each(
     ("ledger", "complaint"),
     [
         ("beg r s0 a\nend r s0 a\nrec r s0 a\nfin r a", ""),

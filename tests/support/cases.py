@@ -254,10 +254,10 @@ def colour_of(item: Any) -> str:
 
 def colour_parameter(item: Any) -> str:
     """Return the name of the parameter that is the colour of a case, or an empty text without
-    one."""
+    one. The protocols of `scripts` take turns as colours do."""
     params = item.callspec.params
     values = ((name, params.get(name)) for name in ("colour", "kind", *params))
-    return next((name for name, value in values if isinstance(value, str) and value in COLOURS), "")
+    return next((name for name, value in values if name == "protocol" or value in COLOURS), "")
 
 
 def other_values(item: Any) -> tuple[tuple[str, int], ...]:

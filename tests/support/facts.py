@@ -4,7 +4,7 @@
     def test_every_script_has_a_header(name): ...
 
 It takes the place of `pytest.mark.parametrize` where nothing runs, and reports all values that
-fail.
+fail. With `empty=True` servers are emptied for each value, so that scripts may run, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Body = Callable[..., None]
 
 
 def each(
-    names: str | Sequence[str], values: Iterable[Any], ids: object = None
+    names: str | Sequence[str], values: Iterable[Any], ids: object = None, *, empty: bool = False
 ) -> Callable[[Body], Body]:
     """Run a body once for each of the values, and fail with all failures.
 
@@ -37,7 +37,10 @@ def each(
         @wraps(body)
         def looks(**fixtures: Any) -> None:
             failures: list[BaseException] = []
+            servers = fixtures.pop("servers") if empty else None
             for row in rows:
+                if servers is not None:
+                    servers.empty()
                 try:
                     body(**fixtures, **dict(zip(named, row, strict=True)))
                 except (Exception, BaseExceptionGroup, pytest.fail.Exception) as error:
@@ -48,6 +51,8 @@ def each(
 
         signature = inspect.signature(body)
         others = [one for one in signature.parameters.values() if one.name not in named]
+        if empty:
+            others.append(inspect.Parameter("servers", inspect.Parameter.KEYWORD_ONLY))
         looks.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return looks
 

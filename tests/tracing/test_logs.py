@@ -23,6 +23,7 @@ from headrace._net.base.address import shown, shown_settings
 from headrace._telemetry.log import EVENTS, JsonLines
 from tests.support.awaiting import until
 from tests.support.engines import Running
+from tests.support.facts import each
 from tests.support.processes import Processes
 from tests.support.program import Script
 from tests.support.proxy import Proxy
@@ -274,7 +275,7 @@ def plain(_job: object) -> None:
     """Do nothing."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "words"),
     [
         ("redis://user:secret@host:6380/2?password=secret", "redis://host:6380/2"),

@@ -25,6 +25,7 @@ from headrace import (
 from headrace.testing import run
 from tests.support.awaiting import until
 from tests.support.engines import Running
+from tests.support.facts import each
 from tests.support.servers import Server
 
 Work = Callable[..., Running]
@@ -179,7 +180,7 @@ def test_a_second_start_while_hooks_run(newest: Server) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("hook", ["on_start", "on_stop"])
+@each("hook", ["on_start", "on_stop"])
 def test_hooks_that_are_refused(hook: str) -> None:
     async def coroutine() -> None: ...
 

@@ -13,6 +13,7 @@ from headrace._core.worker import scheduler
 from headrace.testing import run, travel
 from tests.support.awaiting import until
 from tests.support.engines import Running
+from tests.support.facts import each
 from tests.support.servers import Server
 
 Work = Callable[..., Running]
@@ -178,7 +179,7 @@ def test_travelling(newest: Server, work: Work) -> None:
     assert calls == [1]
 
 
-@pytest.mark.parametrize("made", [Tasks, AsyncTasks])
+@each("made", [Tasks, AsyncTasks])
 def test_declarations_that_are_refused(made: Any) -> None:
     tasks = made("q", NOWHERE)
 

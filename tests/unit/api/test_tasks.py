@@ -18,6 +18,7 @@ from headrace import (
     Worker,
 )
 from headrace.codecs import Compressed, Encrypted, JSONCodec
+from tests.support.facts import each
 
 NOWHERE = "redis://127.0.0.1:1/0"
 
@@ -154,7 +155,7 @@ def test_a_type_that_is_declared_later(tasks: Any) -> None:
         del globals()["Later"]
 
 
-@pytest.mark.parametrize("kind", [Tasks, AsyncTasks])
+@each("kind", [Tasks, AsyncTasks])
 def test_codecs_are_of_bytes(kind: Any) -> None:
     for codec in (Compressed(), Encrypted(None, {"a": bytes(32)})):
         assert kind("mail", codec=codec).queue.ops.codec is codec

@@ -20,6 +20,7 @@ from headrace._core.worker.variants import KindConsumer, PersistentConsumer
 from headrace._engine.hooks import is_async
 from headrace._model.codec import BytesCodec
 from headrace.codecs import JSONCodec
+from tests.support.facts import each
 
 KINDS = [Worker, AsyncWorker]
 URL = "redis://127.0.0.1:1"
@@ -47,8 +48,9 @@ def worker(request: pytest.FixtureRequest) -> Any:
     return request.param(url=URL)
 
 
-@pytest.mark.parametrize("function", [plain, Methods().plain, partial(plain), print, str])
+@each("function", [plain, Methods().plain, partial(plain), print, str])
 def test_any_callable_will_do(worker: Any, function: Callable[..., Any]) -> None:
+    worker = type(worker)(url=URL)
     assert worker.handler("a")(function) is function
     assert worker.batch_handler("b")(function) is function
     assert [handler.function for handler in worker.handlers.values()] == [function] * 2
@@ -67,7 +69,7 @@ class Generates:
         yield job.payload
 
 
-@pytest.mark.parametrize(
+@each(
     "function",
     [
         generator,
@@ -107,7 +109,7 @@ async def awaits_none() -> None: ...
 def given_the_other(job: Job) -> None: ...
 
 
-@pytest.mark.parametrize(
+@each(
     ("function", "says"),
     [
         (takes_none, "takes_none is called with a .* alone: too many positional arguments"),
@@ -201,7 +203,7 @@ def test_what_has_connections_is_not_pickled(worker: Any) -> None:
                 take(one)
 
 
-@pytest.mark.parametrize(
+@each(
     "function", [coroutine, Methods().coroutine, partial(coroutine), Awaited(), partial(Awaited())]
 )
 def test_async_handlers_are_for_async_workers(function: Callable[..., Any]) -> None:
@@ -212,7 +214,7 @@ def test_async_handlers_are_for_async_workers(function: Callable[..., Any]) -> N
             getattr(Worker(url=URL), register)("q")(function)
 
 
-@pytest.mark.parametrize(
+@each(
     ("queue", "options", "error", "says"),
     [
         ("a b", {}, ConfigurationError, "queue name"),
@@ -232,7 +234,7 @@ def test_async_handlers_are_for_async_workers(function: Callable[..., Any]) -> N
         ("q", {"fenced": "yes"}, TypeError, "fenced must be a bool"),
     ],
 )
-@pytest.mark.parametrize("register", ["handler", "batch_handler"])
+@each("register", ["handler", "batch_handler"])
 def test_bad_arguments_are_refused(
     worker: Any,
     register: str,
@@ -246,7 +248,7 @@ def test_bad_arguments_are_refused(
     assert worker.handlers == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("register", "options", "error", "says"),
     [
         ("handler", {"result_ttl": 0}, ValueError, "result_ttl=0"),
@@ -330,7 +332,7 @@ def test_settings_reach_the_handler(worker: Any) -> None:
     assert isinstance(batch.codec, BytesCodec)
 
 
-@pytest.mark.parametrize(("kind", "slots"), [(Worker, 10), (AsyncWorker, 100)])
+@each(("kind", "slots"), [(Worker, 10), (AsyncWorker, 100)])
 def test_defaults(kind: Any, slots: int) -> None:
     worker = kind(url=URL)
     worker.handler("a")(plain)
@@ -340,8 +342,8 @@ def test_defaults(kind: Any, slots: int) -> None:
     assert (batch.concurrency, batch.max_size, batch.max_wait) == (1, 1000, 0.05)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
+@each("kind", KINDS)
+@each(
     ("options", "error", "says"),
     [
         ({"url": 5}, TypeError, "url must be a str"),
@@ -393,7 +395,7 @@ def test_without_a_url_the_environment_counts(kind: Any, monkeypatch: pytest.Mon
     assert made._address.join() == URL
 
 
-@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+@each("kind", [Worker, AsyncWorker])
 def test_whose_child_a_span_is(kind: Any) -> None:
     assert kind(url=URL).trace_parent == "poll"
     with pytest.raises(ValueError, match="trace_parent='link': give 'poll' or 'message'"):
@@ -506,7 +508,7 @@ def test_who_takes_a_job(worker: Any) -> None:
     assert takers() == [plain, print, len, len, len]
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "second", "says"),
     [
         ({"kind": "a"}, {"kind": "a"}, "has a handler already of kind 'a'"),
@@ -526,6 +528,7 @@ def test_who_takes_a_job(worker: Any) -> None:
 def test_what_does_not_go_together(
     worker: Any, first: dict[str, Any], second: dict[str, Any], says: str
 ) -> None:
+    worker = type(worker)(url=URL)
     worker.handler("q", **first)(plain)
     before = dict(worker.handlers)
     with pytest.raises(ConfigurationError, match=says):

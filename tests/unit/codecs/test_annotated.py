@@ -23,6 +23,7 @@ from headrace._codecs.annotated import LOOSE, TypeMismatch, dumped, loaded, shap
 from headrace._codecs.recorded import Recorded
 from headrace._codecs.signature import Signature
 from headrace.codecs import JSONCodec
+from tests.support.facts import each
 
 
 class Colour(enum.Enum):
@@ -146,7 +147,7 @@ FIT: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "expected"), FIT, ids=lambda value: str(value)[:30])
+@each(("kind", "value", "expected"), FIT, ids=lambda value: str(value)[:30])
 def test_what_is_of_its_type_comes_back(kind: Any, value: Any, expected: Any) -> None:
     """Jobs in flight have these bytes."""
     made = shape(kind)
@@ -161,7 +162,7 @@ def test_an_int_is_a_float_too() -> None:
     assert shape(float).pack(5) == 5.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "value", "wrong"),
     [
         (int, "5", "must be int, not str"),
@@ -198,7 +199,7 @@ def test_what_is_not_of_its_type_is_refused(kind: Any, value: Any, wrong: str) -
         shape(kind).pack(value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "data", "wrong"),
     [
         (int, "5", "must be int, not string"),
@@ -233,7 +234,7 @@ def test_data_of_another_type_is_refused(kind: Any, data: Any, wrong: str) -> No
         shape(kind).unpack(data)
 
 
-@pytest.mark.parametrize("data", [b"{", b"\xff", b"NaN", b"[" * 100_000])
+@each("data", [b"{", b"\xff", b"NaN", b"[" * 100_000])
 def test_what_is_no_json_is_refused(data: bytes) -> None:
     with pytest.raises(TypeMismatch, match="no JSON"):
         loaded(data)
@@ -244,7 +245,7 @@ def test_text_that_is_no_unicode_is_refused() -> None:
         dumped("\ud800")
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "wrong"),
     [
         (Unknown, "does not travel"),
@@ -294,7 +295,7 @@ def test_arguments_come_back_by_their_names() -> None:
     assert signature.unpack(b'{"a":1,"b":"b","d":""}') == ([1, "b", 2.5], {"d": b""})
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "wrong"),
     [
         (b"[]", "must be a JSON object of arguments"),
@@ -311,7 +312,7 @@ def test_arguments_for_another_version_are_refused(data: bytes, wrong: str) -> N
         Signature(every, "every").unpack(data)
 
 
-@pytest.mark.parametrize(
+@each(
     ("args", "options", "wrong"),
     [
         ((), {}, "missing a required argument: 'a'"),

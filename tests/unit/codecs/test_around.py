@@ -19,6 +19,7 @@ from headrace._codecs.encrypted import NONCE_BYTES, PAYLOADS_PER_KEY, Key
 from headrace._model.codec import BytesCodec, inline, keeper, untyped
 from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, Offloaded
 from headrace.errors import CodecError
+from tests.support.facts import each
 
 zstandard = pytest.importorskip("zstandard")
 pytest.importorskip("cryptography")
@@ -63,7 +64,7 @@ def test_what_is_large_is_one_zstd_frame() -> None:
     assert codec.decode(data) == TEXT
 
 
-@pytest.mark.parametrize("payload", [b"", b"short", TEXT[:511], NOISE])
+@each("payload", [b"", b"short", TEXT[:511], NOISE])
 def test_what_does_not_get_smaller_is_stored_as_it_is(payload: bytes) -> None:
     codec = Compressed()
     assert codec.encode(payload) == payload
@@ -74,7 +75,7 @@ def test_what_was_enqueued_before_is_read() -> None:
     assert Compressed(JSONCodec()).decode(b'{"a":1}') == {"a": 1}
 
 
-@pytest.mark.parametrize("payload", [around.MAGIC, zstandard.compress(b"x"), around.MAGIC + NOISE])
+@each("payload", [around.MAGIC, zstandard.compress(b"x"), around.MAGIC + NOISE])
 def test_what_looks_like_a_frame_becomes_one(payload: bytes) -> None:
     codec = Compressed()
     assert codec.encode(payload) != payload
@@ -106,7 +107,7 @@ def test_a_frame_may_not_become_anything() -> None:
         codec.encode(bytes((1 << 20) + 1))
 
 
-@pytest.mark.parametrize("wrong", [around.MAGIC, around.MAGIC + b"x" * 50, zstandard.compress(TEXT)[:-1],
+@each("wrong", [around.MAGIC, around.MAGIC + b"x" * 50, zstandard.compress(TEXT)[:-1],
                                    zstandard.compress(TEXT) + b"more"])  # fmt: skip
 def test_broken_frames(wrong: bytes) -> None:
     with pytest.raises(CodecError, match="not a zstd frame"):
@@ -237,7 +238,7 @@ def test_any_change_is_found(draw: Any) -> None:
         codec.decode(bytes(data))
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "says"),
     [(b"", "not encrypted"), (b"plain", "not encrypted"), (b"HRE", "cut short"),
      (b"HRE9\x03new" + bytes(40), "unknown form"),
@@ -250,7 +251,7 @@ def test_what_nobody_encrypted(data: bytes, says: str) -> None:
         Encrypted(None, KEYS).decode(data)
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "error"),
     [({}, TypeError), (None, TypeError), ([b"x" * 32], TypeError), ({"a": b"short"}, ValueError),
      ({"a": "x" * 32}, ValueError), ({"": b"x" * 32}, ValueError), ({"a" * 256: b"x" * 32}, ValueError),
@@ -324,7 +325,7 @@ def test_a_store_that_is_away_is_waited_for() -> None:
     codec.discard("a")  # left to be swept
 
 
-@pytest.mark.parametrize("store", [None, "directory", DirectoryStore, object()])
+@each("store", [None, "directory", DirectoryStore, object()])
 def test_what_is_no_store(store: Any) -> None:
     with pytest.raises(TypeError, match=r"store must have put\(\), get\(\) and delete\(\)"):
         Offloaded(None, store)
@@ -411,7 +412,7 @@ def test_reprs_hold_no_secrets() -> None:
     assert repr(codec) == f"Encrypted(Compressed({expected}, level=3), keys=['new', 'old'])"
 
 
-@pytest.mark.parametrize("make", [Compressed, partial(Encrypted, keys=KEYS)])
+@each("make", [Compressed, partial(Encrypted, keys=KEYS)])
 def test_an_inner_codec_that_gives_no_bytes(make: Any) -> None:
     class Wrong:
         def encode(self, payload: Any) -> Any:

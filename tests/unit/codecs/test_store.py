@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.codecs import DirectoryStore
+from tests.support.facts import each
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_directory_that_is_away_is_no_missing_payload(store: DirectoryStore) -
     assert store.sweep(1) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     ["", ".", "..", ".a", "a/b", "../a", "/etc/passwd", "a\0", "a" * 201, "ä", "a\n", None, b"a"],
 )

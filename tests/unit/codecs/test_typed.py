@@ -21,6 +21,7 @@ from headrace._installing import install_command
 from headrace._model.codec import untyped
 from headrace.codecs import JSONCodec, MsgpackCodec, PydanticCodec
 from headrace.errors import CodecError
+from tests.support.facts import each
 
 pydantic = pytest.importorskip("pydantic")
 from typing_extensions import TypedDict as Older  # noqa: E402 - comes with pydantic, which wants it before Python 3.12
@@ -68,8 +69,8 @@ ALL: list[Kind] = [JSONCodec, MsgpackCodec, PydanticCodec]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize(
+@each("kind", ALL)
+@each(
     ("type", "payload"),
     [
         (Mail, Mail("ada", ["ben"])),
@@ -105,8 +106,8 @@ def test_what_is_of_the_type_comes_back(kind: Kind, type: Any, payload: Any) -> 
     assert isinstance(again, (payload.__class__, float))
 
 
-@pytest.mark.parametrize("kind", MSGSPEC)
-@pytest.mark.parametrize(("type", "payload"), [(Point, Point(1.5)), (Order, Order(7))])
+@each("kind", MSGSPEC)
+@each(("type", "payload"), [(Point, Point(1.5)), (Order, Order(7))])
 def test_types_of_msgspec(kind: Kind, type: Any, payload: Any) -> None:
     codec = kind(type)
     assert codec.decode(codec.encode(payload)) == payload
@@ -119,8 +120,8 @@ def test_models() -> None:
     assert codec.decode(codec.encode(address)) == address
 
 
-@pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize(
+@each("kind", ALL)
+@each(
     ("type", "payload", "says"),
     [
         (Mail, {"to": "ada"}, "payload must be Mail, not dict"),
@@ -141,8 +142,8 @@ def test_instances_of_other_classes_are_refused(
         kind(type).encode(payload)
 
 
-@pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize(
+@each("kind", ALL)
+@each(
     ("type", "payload"),
     [
         (Mail, Mail(5)),  # type: ignore[arg-type]
@@ -207,9 +208,7 @@ class Picky(msgspec.Struct):
             raise LookupError("nor that one")
 
 
-@pytest.mark.parametrize(
-    ("name", "error"), [("no", msgspec.ValidationError), ("worse", CodecError)]
-)
+@each(("name", "error"), [("no", msgspec.ValidationError), ("worse", CodecError)])
 def test_checks_of_the_type_s_own(name: str, error: type[Exception]) -> None:
     with pytest.raises(error, match="that one"):
         JSONCodec(Picky).decode(b'{"name":"%s"}' % name.encode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from attrs import evolve
 
 from headrace._core.views.attention import FULL, Look, admits, attention, lag_allowed, usual_lag
@@ -19,6 +18,7 @@ from headrace._model.views.overview import Overview, ServerFacts, Totals
 from headrace._model.views.queues import QueueView
 from headrace._model.views.trends import TrendPoint
 from headrace._protocol.view_ops import Signs
+from tests.support.facts import each
 
 ALIVE = WorkerState("w.1", "q", 0.0, 10.0, 0, alive=True)
 OTHERS = OtherTerms("", 2.0)
@@ -44,7 +44,7 @@ def told(queue: QueueView, look: Look | None = None, **server: Any) -> list[tupl
     return [(one.kind, one.text, one.bad) for one in found]
 
 
-@pytest.mark.parametrize(
+@each(
     ("queue", "look", "expected"),
     [
         (view(), None, []),

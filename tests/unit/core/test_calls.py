@@ -42,6 +42,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Died, Grant, Reclaimed, Verdicts
 from headrace.errors import ReplyError
+from tests.support.facts import each
 
 OPS = Ops(Keys.of("q"))
 
@@ -359,7 +360,7 @@ def test_a_cancelled_lease_gives_back_what_it_was_granted() -> None:
     assert leaser.give_back([0, -1, [], [], 0, 7]) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("scripts", "once", "kept", "given_back"),
     [
         (["reclaim"], False, False, 0),
@@ -376,7 +377,7 @@ def test_a_cancelled_lease_gives_back_what_it_was_granted() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@each("error", [KeyboardInterrupt, OSError])
 def test_an_interrupted_lease_gives_back_what_it_was_granted(
     scripts: list[str], once: bool, kept: bool, given_back: int, error: type[BaseException]
 ) -> None:
@@ -424,14 +425,14 @@ def _receive(op: Op[Any]) -> list[bytes]:
     return [b"1-0"] * (len(op.args) - 1)
 
 
-@pytest.mark.parametrize("count", [0, 1, JOBS_PER_SCRIPT, 2 * JOBS_PER_SCRIPT + 1])
+@each("count", [0, 1, JOBS_PER_SCRIPT, 2 * JOBS_PER_SCRIPT + 1])
 def test_a_receipt_for_every_job(count: int) -> None:
     stage = Stage(_receive)
     assert stage.play(calls.enqueue_many(OPS, [b"x"] * count)) == [Receipt("1-0", True)] * count
     assert len(stage.sent) == -(-count // JOBS_PER_SCRIPT)
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2])
+@each("bad", [0, 1, 2])
 def test_an_error_carries_the_receipts_of_what_is_in(bad: int) -> None:
     answers = iter([None] * bad)
 
@@ -526,7 +527,7 @@ def test_a_result_is_asked_for_once_or_waited_for() -> None:
     assert late.watched == []
 
 
-@pytest.mark.parametrize("own", [False, True])
+@each("own", [False, True])
 def test_an_id_of_which_nothing_is_known_may_come_unless_it_was_enqueued(own: bool) -> None:
     stage = ending([PERHAPS_DEAD])
     assert stage.play(results.end_of(OPS, "7-1", 0.3, own=own)) is results.UNKNOWN
@@ -534,7 +535,7 @@ def test_an_id_of_which_nothing_is_known_may_come_unless_it_was_enqueued(own: bo
     assert stage.watched == []
 
 
-@pytest.mark.parametrize("kind", ["completed", "cancelled", "deleted"])
+@each("kind", ["completed", "cancelled", "deleted"])
 def test_what_is_told_of_a_job_that_is_gone_is_how_it_ended(kind: str) -> None:
     stage = ending([THERE, THERE, PERHAPS_DEAD])
     stage.told = [(told("i", kind=kind), False)]
@@ -542,9 +543,7 @@ def test_what_is_told_of_a_job_that_is_gone_is_how_it_ended(kind: str) -> None:
     assert "find" not in stage.names
 
 
-@pytest.mark.parametrize(
-    ("gone", "reason"), [(PERHAPS_DEAD, "all of it"), (GONE, "why")], ids=["letter", "no letter"]
-)
+@each(("gone", "reason"), [(PERHAPS_DEAD, "all of it"), (GONE, "why")], ids=["letter", "no letter"])
 def test_a_dead_letter_tells_more_than_what_is_told(gone: Ended, reason: str) -> None:
     letter = JobState(Job("i", b"x", "q"), "dead", reason="all of it")
     stage = ending([THERE, THERE, gone], find=(letter, ""))
@@ -576,7 +575,7 @@ RECORDED = [
 ]
 
 
-@pytest.mark.parametrize(("recorded", "kept", "end"), RECORDED)
+@each(("recorded", "kept", "end"), RECORDED)
 def test_a_history_tells_how_a_job_ended(
     recorded: Ended, kept: list[bytes | None], end: End
 ) -> None:
@@ -628,7 +627,7 @@ def test_a_job_is_looked_for_page_by_page_and_once_more_among_the_newest() -> No
     assert len(once.sent) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("answers", "position", "limits"),
     [
         ([(5, "")], 5, [1000]),

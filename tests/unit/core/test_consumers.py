@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from attrs import evolve
 from tenacity import retry_never, wait_incrementing
 
@@ -20,6 +19,7 @@ from headrace._core.worker.variants import KindConsumer, PersistentConsumer, wat
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.replies import Grant
+from tests.support.facts import each
 from tests.unit.core.test_roles import (
     Hand,
     grant,
@@ -138,7 +138,7 @@ def ended(
 WAITS = Retry(wait=wait_incrementing(10, 5))
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "result", "options", "expected"),
     [
         (None, None, {}, ("retry", "+20000", "0")),
@@ -234,9 +234,7 @@ def holding(consumer: Any, now: float) -> HeldJob:
     return held
 
 
-@pytest.mark.parametrize(
-    ("heartbeat", "timeout", "patience"), [(2.0, 10.0, 8.0), (2.0, 4.0, 3.0), (0.5, 5.0, 4.5)]
-)
+@each(("heartbeat", "timeout", "patience"), [(2.0, 10.0, 8.0), (2.0, 4.0, 3.0), (0.5, 5.0, 4.5)])
 def test_who_hears_nothing_gives_up_before_others_take_over(
     heartbeat: float, timeout: float, patience: float
 ) -> None:

@@ -31,6 +31,7 @@ from headrace._protocol.limits import POLL_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Declaration, Grant, Reclaimed
 from headrace._protocol.view_ops import About
+from tests.support.facts import each
 from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, make_held, names
 
 TENANT = "fair=tenant limits= rates="
@@ -88,7 +89,7 @@ def test_values_take_turns_while_they_wait_for_a_handler() -> None:
     assert [unit[0].entry for unit in hand.backlog if order_of([unit]) == "f"] == flood
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "order"),
     [
         ({"concurrency": 1}, "fffq"),
@@ -118,7 +119,7 @@ def test_jobs_wait_in_the_order_of_their_leases(change: dict[str, Any], order: s
     assert order_of(units if len(units) > 1 else [*waiting, *units]) == order
 
 
-@pytest.mark.parametrize(
+@each(
     ("fair", "weights", "units", "order"),
     [
         ("tenant", {}, "aaabbc", "abcaba"),
@@ -225,7 +226,7 @@ def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
         assert limit(Hand(fetch(consumer)).go()) == most
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "most"), [(0.0, 2), (0.00051, 2 + 2), (0.00101, 2 + 4), (0.003, 2 + 10), (1.0, 2 + 10)]
 )
 def test_jobs_are_leased_ahead_for_the_time_of_two_calls(call: float, most: int) -> None:
@@ -288,7 +289,7 @@ def test_handlers_are_spread_in_a_twentieth_of_the_time() -> None:
         assert end.value.value == asked
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "asked"),
     [
         ({"fair": None}, 4 + 25),

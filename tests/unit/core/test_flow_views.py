@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import pytest
 from attrs import evolve
 
 from headrace._core.views.flows import STAGES_AT_MOST, flow_of, ranks
@@ -13,9 +12,10 @@ from headrace._model.state import Counts
 from headrace._model.views.queues import QueueView
 from headrace._protocol.features.flows.ops import LEADS
 from headrace.console.web.graph import Node, drawn, nodes
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("edges", "expected"),
     [
         ({}, {}),

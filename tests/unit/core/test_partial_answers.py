@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from attrs import evolve
 from tenacity import wait_fixed
 
@@ -21,6 +20,7 @@ from headrace._protocol.features.flows.ops import Advance, FlowOps
 from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import TooLarge
+from tests.support.facts import each
 from tests.unit.core.test_calls import OPS, Stage
 from tests.unit.core.test_roles import Hand, noted
 
@@ -67,7 +67,7 @@ def test_steps_of_large_jobs_go_apart() -> None:
     assert runs(hand.go()) == [["r0"], ["r1"], ["r2", "r3"], ["r4"]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("result", "child"),
     [(b"r" * 100, b"c"), (b"r" * 100, b"c" * 100), (b"r", b"c" * 100)],
     ids=["result", "both", "child"],

@@ -54,6 +54,7 @@ from headrace._protocol.op import TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Declaration, Entered, Grant, Reclaimed
 from headrace.errors import NameTaken
+from tests.support.facts import each
 
 
 def make_consumer(
@@ -179,7 +180,7 @@ def settled(consumer: Consumer) -> list[tuple[str, ...]]:
     return [op for op in sent(effect) if op[0] != "lease"] if isinstance(effect, Send) else []
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "second", "kept"),
     [
         ((1.0, 1), (2.0, 2), 1),
@@ -300,7 +301,7 @@ def test_nothing_is_leased_before_the_worker_is_registered() -> None:
     assert names(hand.go()) == ["lease"]
 
 
-@pytest.mark.parametrize(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
+@each(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
 def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None:
     """Two lease calls may be answered in either order. A consumer with one slot promises order, so
     it makes only one.
@@ -449,7 +450,7 @@ def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> Non
     assert fetching.go() is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "due", "limit"),
     [
         ({"concurrency": 1}, None, 1),
@@ -1147,7 +1148,7 @@ def renewal(*consumers: Consumer) -> Hand:
 NOTHING = Reclaimed(0)
 
 
-@pytest.mark.parametrize(("heartbeat", "timeout"), [(2.0, 10.0), (0.3, 1.0), (0.5, 60.0)])
+@each(("heartbeat", "timeout"), [(2.0, 10.0), (0.3, 1.0), (0.5, 60.0)])
 def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: float) -> None:
     """In the worst case a worker is killed right after a heartbeat, and its peer looks right before
     the timeout."""
@@ -1156,7 +1157,7 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
     assert hand.go([NOTHING]).seconds <= 0.75 * heartbeat
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "timeout", "rest"),
     [({}, 10.0, 3.3), ({}, 60.0, 5.0), ({"lease": 3.0}, 10.0, 1.5), ({"deadline": 4.0}, 10.0, 3.0)],
 )
@@ -1234,7 +1235,7 @@ def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
     assert consumer.renewals(hand.now) == []
 
 
-@pytest.mark.parametrize(("deadline", "bound"), [(None, 9.0), (4.0, 9.0), (30.0, 30.0)])
+@each(("deadline", "bound"), [(None, 9.0), (4.0, 9.0), (30.0, 30.0)])
 def test_leases_are_renewed_for_a_bounded_time_while_nothing_turns(
     deadline: float | None, bound: float
 ) -> None:
@@ -1338,7 +1339,7 @@ def test_leases_are_kept_while_handlers_finish() -> None:
 # -- what can't be judged --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", [Retry(wait=lambda _: "soon"), Retry(stop=lambda _: 1 / 0)])
+@each("policy", [Retry(wait=lambda _: "soon"), Retry(stop=lambda _: 1 / 0)])
 def test_a_strategy_that_fails_loses_no_job(policy: Retry) -> None:
     consumer = make_consumer(retry=policy)
     consumer.ended(make_held(consumer), ValueError("x"))
@@ -1347,7 +1348,7 @@ def test_a_strategy_that_fails_loses_no_job(policy: Retry) -> None:
     assert args[7].startswith("ValueError: x; and what should judge it raised ")
 
 
-@pytest.mark.parametrize("delay", [datetime(2030, 1, 1), "soon", None, float("nan")])  # noqa: DTZ001
+@each("delay", [datetime(2030, 1, 1), "soon", None, float("nan")])  # noqa: DTZ001
 def test_a_delay_that_makes_no_sense_is_a_failure(delay: Any) -> None:
     consumer = make_consumer()
     consumer.ended(make_held(consumer), RetryLater(delay))
@@ -1360,7 +1361,7 @@ class Panic(BaseException):
     """An exception like the panic of an extension in Rust."""
 
 
-@pytest.mark.parametrize("place", ["wait", "stop", "retry", "on", "codec"])
+@each("place", ["wait", "stop", "retry", "on", "codec"])
 def test_what_is_no_exception_loses_no_job_either(place: str) -> None:
     def panics(_: Any) -> Any:
         raise Panic("here")
@@ -1423,7 +1424,7 @@ def test_what_waits_after_a_release_is_looked_for_when_it_is_due() -> None:
     assert effect.seconds == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("way", ["returned", "by a verdict", "by the policy"])
+@each("way", ["returned", "by a verdict", "by the policy"])
 def test_a_job_whose_result_is_no_bytes_completes_without(way: str) -> None:
     consumer = make_consumer(retry=Retry(on={OSError: lambda _: Complete(object())}))
     notes = noted(consumer)
@@ -1476,7 +1477,7 @@ def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
     assert sorted(consumer.jobs.held) == ["1-0", "3-0"]
 
 
-@pytest.mark.parametrize("heard", [said("*"), said(state="anew"), said("5-0", "*")])
+@each("heard", [said("*"), said(state="anew"), said("5-0", "*")])
 def test_everything_is_asked_about(heard: Received) -> None:
     """All jobs are asked about after a deletion, and after a while without a subscription."""
     consumer, hand = hearing(1, 2)
@@ -1608,7 +1609,7 @@ def raises(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.parametrize("keeps", [True, False])
+@each("keeps", [True, False])
 def test_tracebacks_are_kept_where_they_are_asked_for(keeps: bool) -> None:
     consumer = make_consumer(retry=Retry(on={OSError: DeadLetter}))
     consumer.ops = evolve(consumer.ops, settings=evolve(consumer.ops.settings, tracebacks=keeps))

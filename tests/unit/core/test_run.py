@@ -21,6 +21,7 @@ from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
+from tests.support.facts import each
 
 OPS = Ops(Keys.of("q"))
 NOW = 1000.0  # seconds, when the job was leased
@@ -125,7 +126,7 @@ def test_a_run_that_was_woken_too_early_is_suspended_again() -> None:
         stage(stage.run.begin("pay", int, once=False))
 
 
-@pytest.mark.parametrize(("reply", "value"), [([2, 1, b"j7"], 7), ([2, 1, None], None)])
+@each(("reply", "value"), [([2, 1, b"j7"], 7), ([2, 1, None], None)])
 def test_a_signal_that_is_there_suspends_nothing(reply: Any, value: Any) -> None:
     stage = Stage()
     assert stage(stage.run.wait_for("ok", None, release_key=False), reply) == value
@@ -139,7 +140,7 @@ def test_a_time_that_has_passed_suspends_nothing() -> None:
         stage(stage.run.wait_for("never", 0, release_key=False), [3, 2])
 
 
-@pytest.mark.parametrize("take", ["step", "sleep"])
+@each("take", ["step", "sleep"])
 def test_a_lost_lease_ends_the_run(take: str) -> None:
     stage = Stage()
     call = (
@@ -154,7 +155,7 @@ def test_a_lost_lease_ends_the_run(take: str) -> None:
     assert stage.run.over
 
 
-@pytest.mark.parametrize(("reply", "words"), [(-1, "1,000 records"), (-2, "1,048,576 bytes")])
+@each(("reply", "words"), [(-1, "1,000 records"), (-2, "1,048,576 bytes")])
 def test_a_run_has_bounds(reply: int, words: str) -> None:
     stage = Stage()
     with pytest.raises(ValueError, match=words):
@@ -172,7 +173,7 @@ def test_a_record_of_another_kind_is_refused() -> None:
         stage(stage.run.begin("night", int, once=False))
 
 
-@pytest.mark.parametrize("handled", [False, True])
+@each("handled", [False, True])
 def test_a_wait_stays_while_a_step_runs_beside_it(handled: bool) -> None:
     stage = Stage(handled=handled)
     assert stage(stage.run.begin("pay", int, once=False)) == (False, None)
@@ -220,7 +221,7 @@ def test_a_failure_beside_a_wait_counts() -> None:
     assert stage.departed == []
 
 
-@pytest.mark.parametrize("lost", ["before", "meanwhile", "after"])
+@each("lost", ["before", "meanwhile", "after"])
 def test_a_lease_that_is_lost_while_a_wait_stays(lost: str) -> None:
     stage = Stage(handled=True)
     stage(stage.run.begin("pay", int, once=False))
@@ -309,7 +310,7 @@ WRONG: list[tuple[type[Exception], Callable[[], object]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(WRONG)))
+@each("number", range(len(WRONG)))
 def test_values_are_checked(number: int) -> None:
     error, make = WRONG[number]
     with pytest.raises(error):

@@ -38,6 +38,7 @@ from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSetti
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops, woken_keys
 from headrace._protocol.replies import Grant, Reclaimed
+from tests.support.facts import each
 from tests.unit.core.test_roles import Hand, grant, make_held, names, sent
 
 
@@ -63,7 +64,7 @@ def jobs(consumer: Consumer) -> str:
     return consumer.ops.keys.key("jobs")
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "reads"),
     [
         (READ_WELL, 1),
@@ -133,7 +134,7 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     assert hand.go() is None
 
 
-@pytest.mark.parametrize(("number", "most"), [(1000, 0.006), (100, 0.0006)])
+@each(("number", "most"), [(1000, 0.006), (100, 0.0006)])
 def test_reads_that_end_at_once_do_not_take_all_the_time(number: int, most: float) -> None:
     consumers = make_consumers(number)
     shared = SharedRead(consumers)
@@ -270,7 +271,7 @@ def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None
     assert consumers[1].leasing.available
 
 
-@pytest.mark.parametrize(
+@each(
     ("reply", "found"),
     [
         (None, []),
@@ -426,9 +427,7 @@ def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
     assert isinstance(beating.go(), Sleep)  # it may rest by now
 
 
-@pytest.mark.parametrize(
-    "what", ["held", "asking", "done", "named", "paused", "persistent", "unheard"]
-)
+@each("what", ["held", "asking", "done", "named", "paused", "persistent", "unheard"])
 def test_which_do_not_rest(what: str) -> None:
     _, (consumer,) = resting()
     assert consumer.may_idle()

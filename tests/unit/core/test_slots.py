@@ -21,6 +21,7 @@ from headrace._core.worker.slots import (
     SharedSlots,
 )
 from headrace._core.worker.state import ActiveJobs, Leasing
+from tests.support.facts import each
 
 
 @define
@@ -258,7 +259,7 @@ def test_turns_are_short_where_jobs_take_long(crowd: list[Any]) -> None:
     assert slots.share(crowd[2], 2000) > 0  # both turns are over: they had one call
 
 
-@pytest.mark.parametrize("number", [2, 6, 64])
+@each("number", [2, 6, 64])
 def test_those_found_empty_are_asked_again_within_a_round_while_no_slot_is_free(
     number: int,
 ) -> None:

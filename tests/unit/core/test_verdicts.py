@@ -52,6 +52,7 @@ from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._model.settings import HandlerSettings, QueueSettings
 from headrace.errors import REASON_CHARACTERS, describe_error
+from tests.support.facts import each
 
 
 def verdict(
@@ -77,7 +78,7 @@ RANGE = f"give at least 0 and at most {FOREVER_S:g} seconds"
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "options", "expected"),
     [
         (ValueError("x"), {}, ("retry", 7.0)),
@@ -176,7 +177,7 @@ def test_what_an_exception_means(
     assert verdict(error, **options) == expected
 
 
-@pytest.mark.parametrize("wait", [wait_random_exponential(1, 60), wait_exponential_jitter(1, 60)])
+@each("wait", [wait_random_exponential(1, 60), wait_exponential_jitter(1, 60)])
 def test_random_waits_stay_within_their_bounds(wait: Any) -> None:
     waits = [
         verdict(OSError("x"), wait=wait, attempt=attempt)[1]
@@ -206,7 +207,7 @@ def test_a_strategy_sees_the_job_s_history() -> None:
     assert (waiting.upcoming_sleep, stopping.upcoming_sleep) == (0.0, 5.0)
 
 
-@pytest.mark.parametrize("name", ["wait", "stop", "retry"])
+@each("name", ["wait", "stop", "retry"])
 def test_what_a_broken_strategy_raises_comes_out(name: str) -> None:
     """The worker turns such an exception into a retry. The tests of its roles check that."""
 
@@ -217,7 +218,7 @@ def test_what_a_broken_strategy_raises_comes_out(name: str) -> None:
         verdict(OSError("x"), **{name: broken})
 
 
-@pytest.mark.parametrize(
+@each(
     ("wait", "error"),
     [
         (lambda _: "soon", TypeError),
@@ -244,7 +245,7 @@ def test_only_said_so_attempts_are_spent() -> None:
     assert all(v.claim is claim for v in found)
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "reason"),
     [
         (OSError("x"), "OSError: x"),
@@ -281,7 +282,7 @@ def test_a_group_of_exceptions_is_named_with_its_causes() -> None:
     assert len(describe_error(many)) == REASON_CHARACTERS
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         RetryLater(5, "busy", spend=True),
@@ -303,14 +304,14 @@ def test_verdicts_come_whole_out_of_another_process(error: Exception) -> None:
 # -- verdicts that are returned --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verdict", [RetryLater(5), DeadLetter("no"), Release()])
+@each("verdict", [RetryLater(5), DeadLetter("no"), Release()])
 def test_a_verdict_that_is_returned_is_as_if_raised(verdict: Exception) -> None:
     assert meant("1-0", None, verdict, batch=False) == (verdict, None)
     assert meant("1-0", None, verdict, batch=True) == (verdict, None)
     assert meant("1-0", verdict, None, batch=False) == (verdict, None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("returned", "expected"),
     [(Release, Release), (RetryLater, RetryLater), (Complete, Complete), (DeadLetter, TypeError)],
 )
@@ -319,7 +320,7 @@ def test_a_class_that_is_returned_is_as_if_raised(returned: type, expected: type
     assert type(returned_verdict(returned)) is expected
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [None, b"x", 5, {"1-0": Release()}, ValueError("x"), ValueError, BatchError({}), [Release()]],
 )
@@ -360,7 +361,7 @@ def test_a_result_that_has_still_to_run_is_a_failure(
     gc.collect()  # a coroutine that is left open warns
 
 
-@pytest.mark.parametrize("batch", [False, True])
+@each("batch", [False, True])
 def test_complete_is_a_result(batch: bool) -> None:
     assert meant("1-0", Complete(b"r"), None, batch=batch) == (None, b"r")
     assert meant("1-0", None, Complete(), batch=batch) == (None, None)
@@ -401,7 +402,7 @@ def test_the_verdicts_of_a_batch() -> None:
 # -- policies --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "rule", "expected"),
     [
         (ValueError("x"), DeadLetter, ("dead", "ValueError: x")),
@@ -426,16 +427,12 @@ def test_a_policy(error: BaseException, rule: Any, expected: tuple[str, Any]) ->
         assert verdict(error, on={ValueError: rule}, retry=retry_never) == expected
 
 
-@pytest.mark.parametrize(
-    "error", [Panic("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()]
-)
+@each("error", [Panic("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])
 def test_a_policy_for_what_is_no_exception(error: BaseException) -> None:
     assert verdict(error, on={type(error): DeadLetter})[0] == "dead"
 
 
-@pytest.mark.parametrize(
-    "error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()]
-)
+@each("error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()])
 def test_who_was_told_to_give_up_has_not_failed(error: BaseException) -> None:
     """The cancellation causes the exception. An ordinary exception is still the handler's own
     failure."""
@@ -448,9 +445,7 @@ def test_who_was_told_to_give_up_has_not_failed(error: BaseException) -> None:
     assert judge(Retry(), claim, OSError(), 0.0, wait_fixed(7)).kind == "retry"
 
 
-@pytest.mark.parametrize(
-    "error", [SystemExit(1), KeyboardInterrupt(), BaseExceptionGroup("g", [SystemExit()])]
-)
+@each("error", [SystemExit(1), KeyboardInterrupt(), BaseExceptionGroup("g", [SystemExit()])])
 def test_who_ends_the_program_as_the_worker_stops_has_not_failed(error: BaseException) -> None:
     claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
     assert judge(Retry(), claim, error, 0.0, wait_fixed(7), stopping=True).kind == "release"
@@ -489,7 +484,7 @@ def test_an_attempt_ends_the_row() -> None:
     assert given_back(Release(), 30, 500, attempt=9).delay == PAUSE_AT_MOST_S
 
 
-@pytest.mark.parametrize("asked", [0.0, datetime(1970, 1, 2, tzinfo=UTC), timedelta(0)])
+@each("asked", [0.0, datetime(1970, 1, 2, tzinfo=UTC), timedelta(0)])
 def test_what_spends_no_attempt_is_not_tried_at_once_for_ever(asked: Any) -> None:
     found = [given_back(RetryLater(asked), 1, row - 1, leased_at=86401.0) for row in range(1, 100)]
     delays = [v.delay for v in found]
@@ -563,7 +558,7 @@ def test_anew() -> None:
 # -- jobs of unknown kinds -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("age", "rounds", "grace", "expected"),
     [
         (0.0, 0, 300.0, ("retry", timedelta(seconds=10), 0)),

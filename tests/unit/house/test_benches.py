@@ -7,12 +7,12 @@ import json
 import threading
 from typing import Any
 
-import pytest
 from attrs import evolve
 
 from bench import compare, growth, loss
 from bench.growth import Span
 from bench.peers import PEERS, SETTINGS, Seen
+from tests.support.facts import each
 
 SPAN = Span(processes=[1, 2], connections=100, commands=60.0, server=0.01, workers=0.02)
 
@@ -89,7 +89,7 @@ def test_a_worker_runs_on_while_it_says_what_it_has_run() -> None:
     assert all(one["lost"] == one["doubled"] == 0 for one in told)
 
 
-@pytest.mark.parametrize(
+@each(
     ("other", "alike"),
     [
         ({}, True),

@@ -159,6 +159,7 @@ def generate(source: str) -> str:
     return str(twins.translated(source))
 
 
+@pytest.mark.slow
 def test_the_verbs_for_threads_are_generated() -> None:
     """A file that was edited by hand, or whose source has changed, is found."""
     done = subprocess.run(

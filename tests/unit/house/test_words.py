@@ -74,6 +74,7 @@ def test_no_docstring_begins_with_a_clause() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_function_says_what_it_does() -> None:
     functions = [
         (place, text)
@@ -113,6 +114,7 @@ def test_constants_say_their_unit() -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_a_twin_names_one_that_there_is() -> None:
     classes = {
         node.name: {

@@ -14,6 +14,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec
 from headrace.errors import CodecError
+from tests.support.facts import each
 
 
 class Text(str):
@@ -24,7 +25,7 @@ class Raw(bytes):
     __slots__ = ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("payload", "expected"),
     [
         (b"", b""),
@@ -44,7 +45,7 @@ def test_bytes(payload: Any, expected: bytes) -> None:
     assert codec.decode(expected) is expected
 
 
-@pytest.mark.parametrize("payload", [None, 5, 1.5, True, {}, [b"x"], object()])
+@each("payload", [None, 5, 1.5, True, {}, [b"x"], object()])
 def test_what_has_no_bytes(payload: Any) -> None:
     with pytest.raises(
         TypeError, match=f"payload must be bytes or str, not {type(payload).__name__}"
@@ -62,7 +63,7 @@ class Mail(msgspec.Struct):
     cc: list[str] = []
 
 
-@pytest.mark.parametrize("payload", [None, 5, "ä", [1, {"a": None}], {"a": 1.5}, True])
+@each("payload", [None, 5, "ä", [1, {"a": None}], {"a": 1.5}, True])
 def test_json(payload: Any) -> None:
     codec = JSONCodec()
     assert codec.decode(codec.encode(payload)) == payload
@@ -86,7 +87,7 @@ def _nested() -> Any:
     return payload
 
 
-@pytest.mark.parametrize("payload", [object(), {1j: 2}, "\ud800", _nested()])
+@each("payload", [object(), {1j: 2}, "\ud800", _nested()])
 def test_what_is_no_json(payload: Any) -> None:
     with pytest.raises(CodecError, match="payload does not encode as JSON") as raised:
         JSONCodec().encode(payload)
@@ -101,7 +102,7 @@ def test_a_result_that_does_not_encode_says_so() -> None:
         result_ops.result_bytes(Ops(Keys.of("q"), codec=JSONCodec()), object())
 
 
-@pytest.mark.parametrize("codec", [JSONCodec, json, "json", object()])
+@each("codec", [JSONCodec, json, "json", object()])
 def test_what_is_no_codec(codec: Any) -> None:
     with pytest.raises(TypeError, match=r"codec must be an object with encode\(\) and decode\(\)"):
         chosen(codec)

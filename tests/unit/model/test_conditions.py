@@ -9,9 +9,10 @@ import pytest
 
 from headrace import ConfigurationError, Debounce, NewJob, Replace, Throttle
 from headrace._model.policy import conditional, conditions, full, unconditional
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "ms"),
     [
         ({}, {}),
@@ -36,7 +37,7 @@ def test_the_queue_s_own_is_for_jobs_with_an_id() -> None:
     assert conditions(NewJob(b"x"), 2.0) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "error", "says"),
     [
         ({"if_exists": Throttle(5)}, ValueError, "if_exists: give the job an id"),
@@ -51,7 +52,7 @@ def test_refused_jobs(given: Any, error: type[Exception], says: str) -> None:
         conditions(NewJob(b"x", **given), None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "error", "says"),
     [
         (lambda: Debounce(5, replace=1), TypeError, "replace must be a bool"),  # type: ignore[arg-type]

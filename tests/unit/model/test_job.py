@@ -26,6 +26,7 @@ from headrace._model.job import NO_HEADERS, Cause, Claim, Lost, make_job
 from headrace._model.views.jobs import JobView, Moment
 from headrace._model.views.texts import Payload
 from headrace.inspect import Repairs
+from tests.support.facts import each
 
 
 def test_a_job_is_frozen() -> None:
@@ -64,8 +65,8 @@ def test_lost() -> None:
     assert "lost" not in repr(job)
 
 
-@pytest.mark.parametrize("headers", [NO_HEADERS, {"a": "b"}])
-@pytest.mark.parametrize("make", [Job, make_job])
+@each("headers", [NO_HEADERS, {"a": "b"}])
+@each("make", [Job, make_job])
 def test_a_job_can_be_copied_and_pickled(make: Any, headers: Any) -> None:
     """A handler may send it to another process."""
     job = make("i", b"x", "q", headers, 3, 1.5)
@@ -110,9 +111,7 @@ def test_claims_are_themselves() -> None:
     assert len({one, other}) == 2
 
 
-@pytest.mark.parametrize(
-    "payload", [b"x" * 100_000, "ä" * 100_000, list(range(20_000)), {"a": "x" * 100_000}]
-)
+@each("payload", [b"x" * 100_000, "ä" * 100_000, list(range(20_000)), {"a": "x" * 100_000}])
 def test_a_large_payload_is_not_printed_whole(payload: Any) -> None:
     """The limit holds for a job and for the values that contain one."""
     job = Job("i", payload, "q")

@@ -15,13 +15,14 @@ from headrace._model.letters import SPENT, cause_first
 from headrace._model.settings import HandlerSettings, QueueSettings
 from headrace._protocol.script import script
 from headrace.console.cli import output
+from tests.support.facts import each
 
 UNHANDLED = "no handler for jobs of kind 'fax': this worker knows 'mail'"
 FAX = "kind 'fax' has no handler: this worker knows 'mail'"
 DIED = "no attempts left: its workers died, or let its leases expire"
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "shown"),
     [
         ("", ""),

@@ -13,6 +13,7 @@ from headrace import AsyncWorker, Complete, DeadLetter, FanOut, Flow, Job, Next,
 from headrace._model.codec import BytesCodec, annotated_results
 from headrace.codecs import Codec, JSONCodec
 from headrace.errors import Verdict
+from tests.support.facts import each
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -86,12 +87,12 @@ def registered(function: Callable[..., Any], codec: Codec | None = None) -> list
     return [str(one.message) for one in caught]
 
 
-@pytest.mark.parametrize("function", FINE)
+@each("function", FINE)
 def test_what_may_be_returned_is_not_warned_of(function: Callable[..., Any]) -> None:
     assert registered(function) == []
 
 
-@pytest.mark.parametrize("what", WRONG)
+@each("what", WRONG)
 def test_what_the_codec_cannot_hold_is_warned_of(what: str) -> None:
     (said,) = registered(WRONG[what])
     assert f"returns {what.strip()}, which BytesCodec can't encode" in said

@@ -35,11 +35,12 @@ from headrace._model.settings import (
     WorkerSettings,
 )
 from headrace._protocol.limits import RETRY_BUDGET_S
+from tests.support.facts import each
 
 INF, NAN = math.inf, math.nan
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "expected"),
     [
         (0, 0.0),
@@ -54,7 +55,7 @@ def test_seconds(value: Any, expected: float) -> None:
     assert checks.seconds("x", value) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "options", "error"),
     [
         (-1, {}, ValueError),
@@ -78,22 +79,18 @@ def test_what_are_no_seconds(value: Any, options: dict[str, Any], error: type[Ex
         checks.seconds("lease", value, **options)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(0, 0), (1e-9, 1), (0.001, 1), (0.0011, 2), (1, 1000), (1.5, 1500)]
-)
+@each(("seconds", "expected"), [(0, 0), (1e-9, 1), (0.001, 1), (0.0011, 2), (1, 1000), (1.5, 1500)])
 def test_millis_round_up(seconds: float, expected: int) -> None:
     """A 0 often means for ever."""
     assert checks.millis(seconds) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (INTEGER_AT_MOST, {})]
-)
+@each(("value", "options"), [(1, {}), (0, {"least": 0}), (5, {"most": 5}), (INTEGER_AT_MOST, {})])
 def test_count(value: int, options: dict[str, Any]) -> None:
     assert checks.count("n", value, **options) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "options", "error"),
     [
         (0, {}, ValueError),
@@ -111,7 +108,7 @@ def test_what_is_no_count(value: Any, options: dict[str, Any], error: type[Excep
         checks.count("max_size", value, **options)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "expected"),
     [
         (None, ""),
@@ -133,7 +130,7 @@ def test_delay(value: Any, expected: str) -> None:
     assert checks.delay(value) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "error"),
     [
         (-1, ValueError),
@@ -167,7 +164,7 @@ def test_headers_stay_in_order() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "error"),
     [
         ([("a", "b")], TypeError),
@@ -217,7 +214,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert attrs.astuple(Retry()) == (20, None, None, None, {})
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error"),
     [
         ({"lease": 10**400}, ValueError),
@@ -268,7 +265,7 @@ def test_an_option_that_there_is_not_is_named() -> None:
         QueueSettings.of(Worker().batch_handler, {"result_ttl": 5}, BatchOptions)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error", "says"),
     [
         ({"heartbeat": 0}, ValueError, "heartbeat"),
@@ -308,7 +305,7 @@ def test_retry_takes_tenacity_s_objects() -> None:
     assert Retry(wait=timedelta(seconds=5)).wait == timedelta(seconds=5)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error"),
     [
         ({"attempts": 0}, ValueError),
@@ -352,7 +349,7 @@ def test_what_may_be_on() -> None:
     assert hash(retry) == hash(Retry(on={}))
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error"),
     [
         ({"concurrency": 0}, ValueError),
@@ -393,7 +390,7 @@ def of(most: Any = ..., *policies: Any, persistent: bool = False) -> HandlerSett
     return attrs.evolve(made[0], kinds=kinds)
 
 
-@pytest.mark.parametrize(
+@each(
     ("handler", "most", "each"),
     [
         (of(), 20, [20]),

@@ -6,15 +6,14 @@ import pickle
 from binascii import crc32
 from itertools import pairwise
 
-import pytest
-
 from headrace._model.job import Anonymous, Job, ShardedName
 from headrace._model.shards import RANGE, SLOTS, Table, apart
 from headrace._net.base.cluster import slot_of
 from headrace._protocol.keys import Keys
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 6, 16, 64, 256])
+@each("shards", [1, 2, 3, 6, 16, 64, 256])
 def test_shards_divide_keys_and_slots(shards: int) -> None:
     parts = Table.of("orders", shards).shards
     assert (parts[0].first, parts[-1].last) == (0, RANGE - 1)

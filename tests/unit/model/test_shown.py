@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from headrace._model.views.texts import (
     LINE_CHARACTERS,
     READ_BYTES,
@@ -16,9 +14,10 @@ from headrace._model.views.texts import (
     text_of,
     visible,
 )
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "kind", "text"),
     [
         (b"plain", "text", "plain"),
@@ -57,7 +56,7 @@ class Endless:
         return "endless"
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "shown"),
     [
         (bytearray(b"x"), ("text", "x")),

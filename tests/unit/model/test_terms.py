@@ -14,6 +14,7 @@ from headrace._model.terms import WEIGHTS_AT_MOST, Terms, parameters
 from headrace._protocol.features.fair import numbers
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
+from tests.support.facts import each
 
 
 def terms(**options: Any) -> Terms:
@@ -46,13 +47,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "error"), WRONG)
+@each(("options", "error"), WRONG)
 def test_bad_terms_are_refused(options: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigurationError, match=error):
         QueueSettings(**options)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error"),
     [
         ({"fair": 5}, "fair must be the name of a header, such as 'tenant'"),
@@ -69,7 +70,7 @@ def test_terms_of_other_types_are_refused(options: dict[str, Any], error: str) -
         QueueSettings(**options)
 
 
-@pytest.mark.parametrize("limit", [0, -1, 2**60])
+@each("limit", [0, -1, 2**60])
 def test_a_limit_below_one_is_refused(limit: int) -> None:
     with pytest.raises(ConfigurationError, match="give at least 1; pause the queue"):
         Limit(limit)
@@ -88,12 +89,12 @@ def test_a_limit_has_a_number_and_a_header() -> None:
         ConfigurationError, match="each: its values are of the header key=, which is missing"
     ):
         Limit(5, each={"a": 1})
-    for each, error in (
+    for limits, error in (
         ([("a", 1)], "each must map values to numbers"),
         ({5: 1}, "each: 5 must be a str"),
     ):
         with pytest.raises(TypeError, match=error):
-            Limit(5, key="a", each=each)  # type: ignore[arg-type]
+            Limit(5, key="a", each=limits)  # type: ignore[arg-type]
     for value, error in (("3", "not str"), (True, "not bool")):
         with pytest.raises(TypeError, match=f"each: 'x' must be an int, {error}"):
             Limit(5, key="a", each={"x": value})  # type: ignore[dict-item]
@@ -152,7 +153,7 @@ def test_terms_are_declared_in_words() -> None:
     assert many != other
 
 
-@pytest.mark.parametrize("cost", [0, -1, float("nan"), float("inf"), 2e6])
+@each("cost", [0, -1, float("nan"), float("inf"), 2e6])
 def test_a_cost_is_a_positive_number(cost: float) -> None:
     with pytest.raises(ConfigurationError, match=r"cost=.* give a number from 0\.001 to 1,000,000"):
         Ops(Keys.of("q")).item(NewJob(b"x", cost=cost))
@@ -167,7 +168,7 @@ def test_a_cost_travels_in_a_header() -> None:
     assert item == ("", "", ["data", b"x", "headrace-cost", "4"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("header", "cost"),
     [("4", 4.0), ("0", None), ("-1", None), ("nan", None), ("inf", None), ("much", None)],
 )

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from headrace._model.timing import CATCH_UP_AT_MOST, MISSED_GRACE_MS, Timing, decide, missed_policy
+from tests.support.facts import each
 
 BERLIN = "Europe/Berlin"
 NEW_YORK = "America/New_York"
@@ -46,7 +47,7 @@ def test_how_it_is_stored() -> None:
     assert [Timing.parse(str(timing)) for timing in timings] == timings
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "error", "says"),
     [
         ((None, None, None), ValueError, "every= or cron="),
@@ -172,10 +173,8 @@ def test_clocks_go_back() -> None:
     assert ticks("30 1 * * *", NEW_YORK, "2026-10-31T12:00", 2) == ["11-01 05:30", "11-02 06:30"]
 
 
-@pytest.mark.parametrize(
-    "cron", ["30 2 * * *", "0,30 1-3 * * *", "15 * * * *", "*/7 * * * *", "0 0 1 * *"]
-)
-@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, "Australia/Lord_Howe", "UTC"])
+@each("cron", ["30 2 * * *", "0,30 1-3 * * *", "15 * * * *", "*/7 * * * *", "0 0 1 * *"])
+@each("zone", [BERLIN, NEW_YORK, "Australia/Lord_Howe", "UTC"])
 def test_ticks_only_go_on(cron: str, zone: str) -> None:
     """The next tick is later than any given time, and the same one until it has passed."""
     timing = Timing.of(None, cron, zone)
@@ -218,7 +217,7 @@ def test_a_year_of_minutes_is_no_work() -> None:
 # -- what was missed -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missed", ["skip", "once", "all"])
+@each("missed", ["skip", "once", "all"])
 def test_on_time(missed: str) -> None:
     """A tick that is a moment late is on time under every policy."""
     timing = Timing.of(3600, None, None)

@@ -6,9 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from headrace._net.aio.pool import AsyncCombiner
+from tests.support.facts import each
 
 
 class Instant:
@@ -39,7 +38,7 @@ class Instant:
         """Forget it."""
 
 
-@pytest.mark.parametrize("others", [0, 1, 2])
+@each("others", [0, 1, 2])
 def test_a_call_that_comes_as_all_trips_have_just_ended_is_sent(others: int) -> None:
     async def calls(combiner: AsyncCombiner, number: int) -> None:
         for _ in range(number):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 import redis
 import tenacity
 
 from headrace._net.base import retries as retrying
 from headrace._telemetry.client import Outage
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize(("spent", "last"), [(0.5, False), (0.96, True), (1.5, True)])
+@each(("spent", "last"), [(0.5, False), (0.96, True), (1.5, True)])
 def test_an_attempt_without_the_time_to_be_answered_is_not_made(spent: float, last: bool) -> None:
     """The outcome of a refused call is known. After an attempt without an answer it would be
     unknown."""
@@ -23,7 +23,7 @@ def test_an_attempt_without_the_time_to_be_answered_is_not_made(spent: float, la
     assert patience.stop(state) is last
 
 
-@pytest.mark.parametrize(("unanswered", "last"), [(0, True), (1, False)])
+@each(("unanswered", "last"), [(0, True), (1, False)])
 def test_an_attempt_is_given_the_time_that_others_took(unanswered: int, last: bool) -> None:
     """A busy or distant server takes long to refuse a call. A call with an unknown outcome is tried
     until its end."""

@@ -14,6 +14,7 @@ from headrace._net.base import sentinel
 from headrace._net.base.sentinel import Manager, Place, Report, Watch
 from headrace._net.sync.executor import Executor
 from tests.support.awaiting import until
+from tests.support.facts import each
 
 SENTINELS: list[Place] = [("s", 1), ("s", 2), ("s", 3)]
 OLD, NEW = Report(4, ("a", 1)), Report(5, ("b", 1))
@@ -63,7 +64,7 @@ def client(module: Any, **options: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("colour", [Executor, AsyncExecutor])
+@each("colour", [Executor, AsyncExecutor])
 def test_settings_of_a_client(colour: Any) -> None:
     """The settings include TLS. All executors share a watch."""
     module: Any = redis if colour is Executor else redis.asyncio

@@ -19,6 +19,7 @@ from headrace._protocol.durability import (
 from headrace._protocol.op import Op, pack
 from headrace._protocol.script import script
 from headrace.errors import NotDurable
+from tests.support.facts import each
 
 BOTH = Durability(2, fsync=True)
 ASK = pack(("INFO", "replication"))
@@ -32,7 +33,7 @@ def info(history: bytes) -> bytes:
     return b"# Replication\r\nrole:master\r\nmaster_replid:" + history + b"\r\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         (None, None),
@@ -47,7 +48,7 @@ def test_durability_is_read(text: str | None, found: Durability | None) -> None:
     assert found is None or Durability.of(str(found)) == found
 
 
-@pytest.mark.parametrize(
+@each(
     "text", ["", "replicas", "replicas:0", "replicas:1,replicas:2", "fsync,fsync", "disk", " fsync"]
 )
 def test_other_words_are_refused(text: str) -> None:
@@ -73,7 +74,7 @@ def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None
     assert DurabilityWait(Durability(1)).wrapped([], None) == [ASK, pack(("WAIT", 1, 2000)), ASK]
 
 
-@pytest.mark.parametrize(
+@each(
     ("replicas", "disk", "after", "reason"),
     [
         (2, [1, 0], info(b"aa"), None),
@@ -103,7 +104,7 @@ def test_the_answers_decide(replicas: Any, disk: Any, after: Any, reason: str | 
     durability.judge([b"reply"])
 
 
-@pytest.mark.parametrize("every", [1, 2])
+@each("every", [1, 2])
 def test_where_nothing_was_written_the_wait_says_nothing(every: int) -> None:
     """An operation that was redirected, or whose script is unknown, is sent again and waited for
     there."""
@@ -127,7 +128,7 @@ def test_each_node_of_a_round_trip_has_its_own_history() -> None:
         durability.judge([b"reply"])
 
 
-@pytest.mark.parametrize("other", [False, True])
+@each("other", [False, True])
 def test_a_batch_waits_behind_its_last_part_and_asks_for_the_history_around_it(other: bool) -> None:
     """Another primary has another history, so the first parts do not precede the last there."""
     one, two, three = (op.durability for op in durable_batch([operation()] * 3, Durability(1)))

@@ -16,6 +16,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header, names
 from headrace._protocol.script import script as loaded
+from tests.support.facts import each
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_the_command_prints_it(found: dict[str, Any]) -> None:
     assert json.loads(printed) == found
 
 
-@pytest.mark.parametrize("name", names())
+@each("name", names())
 def test_a_script_can_be_sent_as_it_is(name: str, found: dict[str, Any]) -> None:
     script = found["scripts"][name]
     assert script["sha1"] == hashlib.sha1(script["source"].encode()).hexdigest()

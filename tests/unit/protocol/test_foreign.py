@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys, wire_id
 from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec
+from tests.support.facts import each
 
 NAMES = st.sampled_from(
     [
@@ -181,7 +181,7 @@ def test_workers_of_anybody(rows: list[tuple[Any, ...]]) -> None:
     assert len(replies.workers([5, *map(list, rows)], "q")) == len(rows)
 
 
-@pytest.mark.parametrize("raw", [b"\xff", b"a\xc3", b"\xed\xa0\x80"])
+@each("raw", [b"\xff", b"a\xc3", b"\xed\xa0\x80"])
 def test_an_id_that_is_no_utf8_is_sent_back_as_it_is(raw: bytes) -> None:
     (claim,) = (
         Jobs("q", BytesCodec())

@@ -11,11 +11,10 @@ from redis.crc import key_slot
 from headrace import ConfigurationError
 from headrace._protocol import keys
 from headrace._protocol.keys import Keys, job_id, pattern, queue_of, worker_name
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "a.b_c-D9", "g/q", "0/0", "x" * 200, "x" * 100 + "/" + "y" * 99]
-)
+@each("name", ["a", "a.b_c-D9", "g/q", "0/0", "x" * 200, "x" * 100 + "/" + "y" * 99])
 def test_queue_names(name: str) -> None:
     keys = Keys.of(name)
     assert keys.group == name.split("/", maxsplit=1)[0]
@@ -23,7 +22,7 @@ def test_queue_names(name: str) -> None:
     assert queue_of(keys.key("jobs")) == queue_of(keys.key("delayed")) == name
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "",
@@ -49,7 +48,7 @@ def test_names_that_no_queue_may_have(name: str) -> None:
     assert isinstance(raised.value, ValueError)
 
 
-@pytest.mark.parametrize("name", [None, 5, b"a", ["a"]])
+@each("name", [None, 5, b"a", ["a"]])
 def test_a_name_is_a_str(name: Any) -> None:
     with pytest.raises(TypeError, match="queue must be a str"):
         Keys.of(name)
@@ -57,7 +56,7 @@ def test_a_name_is_a_str(name: Any) -> None:
         Keys.of("q", name)
 
 
-@pytest.mark.parametrize("namespace", ["", "a:b", "{a}", "a b", "x" * 101, "a\n", "*", "a?"])
+@each("namespace", ["", "a:b", "{a}", "a b", "x" * 101, "a\n", "*", "a?"])
 def test_names_that_no_namespace_may_have(namespace: str) -> None:
     for use in (lambda: Keys.of("q", namespace), lambda: pattern(namespace)):
         with pytest.raises(ConfigurationError, match="namespace"):
@@ -85,7 +84,7 @@ def test_no_key_of_one_queue_is_another_s() -> None:
     assert len({key for _, _, key in made}) == len(made)
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     [
         "",
@@ -118,14 +117,12 @@ def test_the_pattern_finds_what_shows_a_queue() -> None:
         assert bool(re.fullmatch(glob, Keys.of("g/q", "ns").key(part))) is found, part
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "x" * 500, "ä" * 250, "a b", "{}:*", "1-0", "'\"\\", "\u2028"]
-)
+@each("name", ["a", "x" * 500, "ä" * 250, "a b", "{}:*", "1-0", "'\"\\", "\u2028"])
 def test_ids(name: str) -> None:
     assert job_id(name) == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "error", "says"),
     [
         ("", ValueError, "1-500 bytes"),
@@ -145,12 +142,12 @@ def test_what_no_id_may_be(name: Any, error: type[Exception], says: str) -> None
         job_id(name)
 
 
-@pytest.mark.parametrize("name", ["w", "host-1.example_x", "x" * 200])
+@each("name", ["w", "host-1.example_x", "x" * 200])
 def test_worker_names(name: str) -> None:
     assert worker_name(name) == name
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     ["", "parked", "idle", "limited", "behind", "a b", "a:b", "x" * 201, "ä", "w\n", 5, None],
 )

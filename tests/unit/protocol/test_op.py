@@ -15,6 +15,7 @@ from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 from headrace._protocol.op import FEW, Op, pack
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import Script, script
+from tests.support.facts import each
 
 OPS = Ops(Keys.of("q"))
 PREFIX = "headrace:{q}:q:"
@@ -107,8 +108,8 @@ def test_a_script_that_is_not_there() -> None:
         script("nothing")
 
 
-@pytest.mark.parametrize("number", [0, 1, FEW, FEW + 1, 1000])
-@pytest.mark.parametrize("early", [False, True])
+@each("number", [0, 1, FEW, FEW + 1, 1000])
+@each("early", [False, True])
 def test_few_arguments_are_packed_as_many_are(number: int, early: bool) -> None:
     op = Op(
         "o",

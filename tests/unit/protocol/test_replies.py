@@ -17,6 +17,7 @@ from headrace._protocol.replies import Reclaimed
 from headrace.codecs import JSONCodec
 from headrace.errors import ReplyError
 from headrace.inspect import OtherTerms, Repairs, WorkerFacts
+from tests.support.facts import each
 
 JOBS = Jobs("q", BytesCodec())
 FACTS = {"host": "h", "pid": 7, "version": "1.0", "python": "3.11", "memory": 2**20, "slots": 4}
@@ -37,7 +38,7 @@ def same(decode: Any, reply: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@each(
     ("decode", "reply", "expected"),
     [
         (replies.bools, [1, 0, 2], [True, False, True]),
@@ -84,7 +85,7 @@ def test_workers() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "told",
     ["", "5", "5 {}", "5 []", "x " + json.dumps(FACTS), '5 {"host": Infinity}', "5 " + "[" * 5000],
 )
@@ -129,7 +130,7 @@ def test_all_fields() -> None:
     assert (token, found.attempt) == (7, 5)  # the token counts releases, too
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "expected"),
     [
         ([b"data", b"x", b"attempt", b"many"], ("1500-3", 1, 1.5)),
@@ -231,7 +232,7 @@ def test_no_grant_for_the_dead() -> None:
     assert JOBS.grant([0, -1, [], [], 0, NOW], "w", None) is None
 
 
-@pytest.mark.parametrize("reply", [None, 5, b"OK", [], [1, 2, 3], b"x" * 1000])
+@each("reply", [None, 5, b"OK", [], [1, 2, 3], b"x" * 1000])
 def test_what_no_script_answers(reply: Any) -> None:
     with pytest.raises(ReplyError, match="lease answered") as raised:
         JOBS.grant(reply, "w", None)

@@ -15,6 +15,7 @@ from headrace._model.shards import SHARDS_AT_MOST, Table
 from headrace._protocol.features.conditions import Admission
 from headrace._protocol.keys import Keys
 from headrace._protocol.shards import WholeOps
+from tests.support.facts import each
 
 
 @cache
@@ -25,7 +26,7 @@ def shares(shards: int) -> frozenset[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [1, 5, 6, 7, 1_000, 10**9, 10**12 + 1])
+@each("most", [1, 5, 6, 7, 1_000, 10**9, 10**12 + 1])
 def test_the_shares_are_equal_and_exact(most: int) -> None:
     """They are rounded up, though the ranges of shards differ by a key."""
     for shards in range(1, SHARDS_AT_MOST + 1):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headrace._telemetry.worker import ServerClock
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize("jump", [-600.0, -1.5, 1.5, 600.0])
+@each("jump", [-600.0, -1.5, 1.5, 600.0])
 def test_a_jump_is_told_once(jump: float) -> None:
     clock = ServerClock()
     told = [

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headrace.console.texts import chart, short
 from headrace.console.top.pane import Column, cell, widths
+from tests.support.facts import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "text"),
     [
         (0, "0"),
@@ -31,8 +30,8 @@ def test_what_is_left_over_is_shared() -> None:
     assert widths(columns, 10) == [8, 10, 8]
 
 
-@pytest.mark.parametrize("text", ["", "abc", "abcdefgh", "日本語の長い名前", "a日b本c語d"])
-@pytest.mark.parametrize("right", [True, False])
+@each("text", ["", "abc", "abcdefgh", "日本語の長い名前", "a日b本c語d"])
+@each("right", [True, False])
 def test_a_cell_is_as_wide_as_its_column(text: str, right: bool) -> None:
     assert cell(text, 5, right=right).cell_len == 5
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from headrace import Limit, Rate
 from headrace._model.settings import AGREED, QueueSettings
 from headrace.console.texts import declared, signal_data
+from tests.support.facts import each
 
 OPTIONS: dict[str, tuple[Any, str]] = {
     "max_attempts": (None, "no limit"),
@@ -49,14 +48,14 @@ def test_every_option_that_is_declared_is_here() -> None:
     assert OPTIONS.keys() | {"rate"} >= set(AGREED)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@each("option", OPTIONS)
 def test_an_option_is_shown_in_words(option: str) -> None:
     value, expected = OPTIONS[option]
     assert words(option, value) == expected
     assert not re.search(r"[='\"()]|None|True|False|\.0\b", words(option, value))
 
 
-@pytest.mark.parametrize("expected", RATES)
+@each("expected", RATES)
 def test_a_rate_is_shown_in_words(expected: str) -> None:
     assert words("rate", RATES[expected]) == expected
 

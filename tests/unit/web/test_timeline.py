@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from headrace._model.state import Attempt
 from headrace._model.steps import Step
 from headrace._model.views.jobs import JobView
 from headrace._model.views.texts import Payload
 from headrace.console.timeline import Bar, Timeline, timeline
+from tests.support.facts import each
 
 NOW = 1100.0
 
@@ -70,7 +69,7 @@ def test_a_running_job_began_at_its_first_step_at_the_latest() -> None:
     assert later.unknown == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "more", "bars"),
     [
         ("waiting", {}, [("Wait", "", "", 100.0)]),
