@@ -244,6 +244,10 @@ def tells(job: Job[Any]) -> bytes:
     return b"unreachable"
 
 
+def runs(job: Job[Any]) -> None:
+    job.run(("q/pack", b""))
+
+
 def leaves_a_thread(job: Job[Any]) -> bytes:
     """The thread takes a step when the job has ended, and another job runs."""
 

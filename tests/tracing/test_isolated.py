@@ -37,6 +37,20 @@ def test_the_trace_goes_on_in_a_child(newest: Server, queue: Queue, spans: Spans
     assert trace == format(run.context.trace_id, "032x").encode()
 
 
+def test_a_child_of_a_run_links_to_the_run_in_a_child(
+    newest: Server, queue: Queue, spans: Spans
+) -> None:
+    worker = Worker(newest.url)
+    worker.handler("q", isolate=Isolation(processes=1))(app.runs)
+    worker.handler("q/pack")(lambda _: None)
+    with worker:
+        queue.enqueue(b"")
+        assert queue.admin.drain(20)
+    first, _ = spans.named("process q")
+    (child,) = spans.named("process q/pack")
+    assert [link.context.span_id for link in child.links] == [first.context.span_id]
+
+
 def test_steps_of_a_child_have_spans(
     newest: Server, queue: Queue, spans: Spans, tmp_path: Path
 ) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from headrace import Job, Queue
+from headrace import Job, NewJob, Queue
+from headrace._telemetry.tracing import traceparent
 from tests.support.awaiting import until
 from tests.support.engines import Running
+from tests.support.servers import Server
 from tests.tracing.conftest import Points, Spans
 
 Work = Callable[..., Running]
@@ -69,6 +71,36 @@ def test_the_spans_of_a_run(work: Work, queue: Queue, spans: Spans) -> None:
     }
     assert links == {"sleep cool": [first], "wait approved": [second]}
     assert {span.status.status_code.name for span in spans.all} == {"UNSET"}
+
+
+def test_a_child_links_to_the_run_that_started_it(work: Work, queue: Queue, spans: Spans) -> None:
+    def body(job: Job) -> None:
+        job.run(("q/pack", b""))
+
+    async def coroutine(job: Job) -> None:
+        await job.run(("q/pack", b""))
+
+    running = work()
+    running.worker.handler("q")(coroutine if running.kind == "tasks" else body)
+    running.worker.handler("q/pack")(lambda _: None)
+    with running:
+        queue.enqueue(b"")
+        assert queue.admin.drain(20)
+    first, _ = spans.wait(2, "child pack")
+    (child,) = spans.wait(1, "process q/pack")
+    assert [link.context.span_id for link in child.links] == [first.context.span_id]
+
+
+def test_a_lease_by_hand_passes_its_context_on(newest: Server, queue: Queue, spans: Spans) -> None:
+    queue.enqueue(b"")
+    lease = queue.lease()
+    own = {"traceparent": "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    lease.job.start(("q/pack", b""))
+    lease.job.start(NewJob(b"", queue="q/pack", headers=own))
+    made, given = spans.named("child pack")[0], own["traceparent"]
+    with Queue("q/pack", url=newest.url) as packs:
+        parents = [one.job.headers["traceparent"] for one in packs.admin.waiting()]
+    assert parents == [traceparent(made.context), given]
 
 
 def test_metrics(work: Work, queue: Queue, points: Points) -> None:

@@ -47,7 +47,7 @@ from headrace._protocol.shards import WholeOps
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.log import log_event
 from headrace._telemetry.steps import STEP_WORDS, record_step
-from headrace._telemetry.tracing import Place
+from headrace._telemetry.tracing import Place, injected
 from headrace.errors import ConfigurationError, NotDurable, class_path, describe_error, traced
 
 Q = TypeVar("Q", bound="BaseQueue")
@@ -432,11 +432,12 @@ class BaseQueue(Guided, Connected):
 
     def _run_of(self, claim: Claim) -> Run:
         note = partial(record_step, self._place, claim)
+        callbacks = Callbacks(note=note, context=injected)
         ops = self._verbs.at(claim)
         ttl = self._leaser.ttl(claim.duration)
         values = Recorded(ops.bound)
         durable = self.ops.settings.durable
-        return Run(ops, values, claim, Callbacks(note=note), ttl=ttl, durable=durable)
+        return Run(ops, values, claim, callbacks, ttl=ttl, durable=durable)
 
     def _find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
         found = yield from self._verbs.views.find(id, key)

@@ -54,6 +54,7 @@ from headrace._net.base.retries import RETRY_PAUSE_S
 from headrace._protocol.limits import LOG_AGAIN_S
 from headrace._protocol.op import Op
 from headrace._telemetry.log import log_event
+from headrace._telemetry.tracing import injected
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import LeasesLeft, NotDurable, OutcomeUnknown, RunLost, describe_error
 
@@ -339,6 +340,7 @@ class BaseEngine(ABC):
             partial(self.telemetry(consumer).stepped, held),
             partial(self._judged, consumer, held),
             partial(self._misses, consumer, held),
+            injected,
         )
         builds = Builds(consumer.handler.build, consumer.of(held).runs)
         values = Recorded(consumer.ops.bound)

@@ -27,6 +27,7 @@ from headrace._model.codec import as_bytes, untyped
 from headrace._model.job import Job
 from headrace._protocol.op import Op
 from headrace._telemetry.steps import elsewhere
+from headrace._telemetry.tracing import injected
 
 # a thread for each call that a coroutine waits for: a job has 1,000 records at most
 WAITING = ThreadPoolExecutor(1000, "headrace-ask")
@@ -146,7 +147,8 @@ def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None)
         link.tell({"is": "missing", "builds": builds})
 
     values = Recorded(ops.bound)
-    run = evolve(run, ops=ops, values=values, callbacks=Callbacks(depart, note, judged, missing))
+    callbacks = Callbacks(depart, note, judged, missing, injected)
+    run = evolve(run, ops=ops, values=values, callbacks=callbacks)
     executor = Executor(link, run)
     if loop is None:
         from headrace._net.sync.steps import Steps, driver, raised

@@ -212,7 +212,7 @@ class Job(_Open[T_co]):
         """The build of the worker that began its run. It is empty for a worker without `build=`,
         and until the first step of this delivery has answered.
         """
-        return str(getattr(run_of(self), "begun_by", ""))
+        return str(getattr(getattr(run_of(self), "builds", None), "begun_by", ""))
 
     @property
     def lost(self) -> Lost:

@@ -80,9 +80,9 @@ def new(run: Run, call: object, args: Sequence[Any], options: Mapping[str, Any])
         raise ValueError(
             f"id {job.id!r:.100}: leave it out, since a child's id is made of its parent's"
         )
-    if job.queue is None:
-        job = evolve(job, queue=str(run.claim.job.queue))
     parent = run.claim.job
+    if job.queue is None:
+        job = evolve(job, queue=str(parent.queue))
     if job.key is not None and (job.queue, job.key) == (str(parent.queue), parent.key):
         raise ConfigurationError(
             f"key {job.key!r:.100}: in the queue of its parent the child would wait behind its parent, "
@@ -97,10 +97,9 @@ def _pair(call: Any) -> tuple[str, Any]:
         case (str() as queue, payload):
             return queue, payload
         case _:
-            pass
-    raise TypeError(
-        f"a child is a task with its arguments, (queue, payload), or a NewJob, not {call!r:.200}"
-    )
+            raise TypeError(
+                f"a child is a task with its arguments, (queue, payload), or a NewJob, not {call!r:.200}"
+            )
 
 
 def each(run: Run, calls: Any) -> list[NewChild]:
@@ -247,8 +246,7 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
     if isinstance(source, Child):
         return First(name, _value(run, source.job, records[name]))
     if isinstance(source, Signal):
-        signalled = run.values.decoded(f"signal {source.name!r}", records[name].value)
-        return First(name, signalled)
+        return First(name, run.values.decoded(f"signal {source.name!r}", records[name].value))
     return First(name, None)
 
 
@@ -282,17 +280,17 @@ def _started(run: Run, children: Sequence[NewChild]) -> Call[list[Record]]:
     """Return the records of children. Children without a record are started, in one round trip."""
     records = yield from run.known()
     fresh = [child for child in children if child.name not in records]
-    asked = [step_ops.child(run.ops, run.claim, child.name, child.job) for child in fresh]
+    asked = [
+        step_ops.child(run.ops, run.claim, one.name, one.job, run.callbacks.context)
+        for one in fresh
+    ]
     if asked:
         yield from run.absent(fresh[0].name)
         answers = yield from run.noting(asked)
-        for child, (number, known_as) in zip(fresh, answers, strict=True):
-            if number <= 0:
-                raise _not_started(run, child, number)
-            queue = child.job.queue or ""
-            records[child.name] = Record(
-                number, child.name, "child", 1, 0, 0, None, 0, child=known_as, queue=queue
-            )
+        for child, answer in zip(fresh, answers, strict=True):
+            if isinstance(answer, int):
+                raise _not_started(run, child, answer)
+            records[child.name] = answer
     for child in children:
         run.must_be(records[child.name], "child")
     return [records[child.name] for child in children]
@@ -318,9 +316,8 @@ def _first_failure(records: Any) -> Record | None:
 
 
 def _fail(record: Record) -> NoReturn:
-    reason = None if record.value is None else record.value.decode("utf-8", "replace")
-    if reason is not None:
-        reason = NESTED.sub("", reason)
+    text = None if record.value is None else record.value.decode("utf-8", "replace")
+    reason = None if text is None else NESTED.sub("", text)
     raise ChildFailed(record.child, record.outcome, reason)
 
 

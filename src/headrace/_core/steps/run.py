@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol, cast
 
 from attrs import define, field, frozen
 
@@ -24,6 +24,7 @@ from headrace._core.effects import Call, R, Send, Sleep, send
 from headrace._core.steps.builds import Builds
 from headrace._core.steps.names import Names
 from headrace._core.steps.undo import UNDER_WAY, Undos, refused_inside, stopped
+from headrace._model.checks import Context
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
@@ -76,6 +77,7 @@ class Callbacks:
     the job is to die, or `None` if it lives."""
     missing: Callable[[str], object] = ignored
     """Called with the builds that a run waits for, if no living worker has one."""
+    context: Context = tuple  # the trace headers of a child that is started now
 
 
 # a sleep or wait that is not over
@@ -356,20 +358,13 @@ class Run:
                 yield from self.absent(name)
                 op = step_ops.wait(self.ops, self.claim, name, kind, due)
                 (answer,) = yield from self.noting([op])
-                if answer.state == "refused":
-                    raise self.refused(name, answer.why)
-                records[name] = self._answered(name, kind, answer)
+                if isinstance(answer, int):
+                    raise self.refused(name, answer)
+                records[name] = answer
             self.must_be(records[name], kind)
             return records[name]
         finally:
             self.branches.running.discard(name)
-
-    def _answered(self, name: str, kind: str, answer: step_ops.Waiting) -> Record:
-        """Make the record of a sleep or wait from the answer. One that is over ended as it
-        began."""
-        ended = int(answer.state == "there")
-        due = 1 if answer.state == "over" else round((answer.due or 0) * 1000)
-        return Record(answer.number, name, kind, 1, ended, 0, answer.value, due)
 
     def stop(
         self, records: Sequence[Record], *, release_key: bool = False, every: bool = False
@@ -409,24 +404,25 @@ class Run:
                 waited += pause
             yield Sleep(GRACE_S)
 
-    def _hold(self) -> Call[None]:
-        """Hold the run back for a worker whose build may continue it."""
-        op = step_ops.hold(self.ops, self.claim, self.builds.waits_for)
+    def _part(self, op: Op[list[str] | None], name: str) -> Call[list[str] | None]:
         self.parting = True
         try:
-            *_, (held, _due, builds) = yield Send(
-                (*self.noted(), with_durability(op, self.durable))
-            )
+            *_, answer = yield Send((*self.noted(), with_durability(op, self.durable)))
         except BaseException:  # the handler fails
             self.ended = None
             self.parting = False
             raise
-        if not held:
-            self.refused(self.builds.waits_for, LOST)
-            return
-        self.callbacks.depart(self.claim)
-        if not self.builds.alive(builds):
-            self.callbacks.missing(self.builds.waits_for)
+        if answer is None:
+            self.refused(name, LOST)
+        else:
+            self.callbacks.depart(self.claim)
+        return cast("list[str] | None", answer)
+
+    def _hold(self) -> Call[None]:
+        wanted = self.builds.waits_for
+        alive = yield from self._part(step_ops.hold(self.ops, self.claim, wanted), wanted)
+        if alive is not None and not self.builds.alive(alive):
+            self.callbacks.missing(wanted)
 
     def _suspend(self) -> Call[None]:
         if self.builds.waits_for:
@@ -442,18 +438,9 @@ class Run:
             release_key=release_key,
             every=len(groups) == 1 and groups != {0},
         )
-        self.parting = True
-        try:
-            *_, (held, _due) = yield Send((*self.noted(), with_durability(op, self.durable)))
-        except BaseException:  # the handler fails
-            self.ended = None
-            self.parting = False
-            raise
-        if not held:
-            self.refused(next(iter(self.branches.waits)), LOST)
-            return
-        self.callbacks.depart(self.claim)
-        self.callbacks.note("run_suspended", next(iter(self.branches.waits)))
+        name = next(iter(self.branches.waits))
+        if (yield from self._part(op, name)) is not None:
+            self.callbacks.note("run_suspended", name)
 
     def noted(self) -> Sequence[Op[Any]]:
         latest = self.progress

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from attrs import frozen
 
-from headrace._model.checks import LEVELS_AT_MOST, term
+from headrace._model.checks import LEVELS_AT_MOST, Context, term, trace_headers
 from headrace._model.job import PARENT, Claim, Job, NewJob, on_wire
 from headrace._model.steps import Record
 from headrace._protocol.features.runs.records import Records, records
@@ -19,6 +20,7 @@ from headrace._protocol.replies import raw, text
 MODES = ("undoing", "dying")  # kinds of the record without a name
 LOST, RECORDS_SPENT, BYTES_SPENT = 0, -1, -2  # why nothing was recorded
 TAKEN, TOO_DEEP = -3, -4  # why no child was started
+OPEN, THERE, OVER = 1, 2, 3  # of a wait: the signal is there, or the time has passed
 SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}
 
 
@@ -100,34 +102,28 @@ def record(
     return ops.op("step", [*args, *([] if value is None else [value])], int)
 
 
-@frozen
-class Waiting:
-    state: str  # waiting, there, over or refused
-    number: int = 0  # of its record
-    value: bytes | None = None  # of a signal that was there
-    due: float | None = None  # seconds
-    why: int = 0  # the reason of a refusal
-
-
-def _waiting(reply: Any) -> Waiting:
+def _waiting(name: str, kind: str, reply: Any) -> Record | int:
     code, *rest = reply
-    if code == 1:
-        return Waiting("waiting", rest[0], due=None if rest[1] < 0 else rest[1] / 1000)
-    if code == 2:
-        return Waiting("there", rest[0], None if len(rest) < 2 or rest[1] is None else raw(rest[1]))
-    return Waiting("over", rest[0]) if code == 3 else Waiting("refused", why=code)
+    if code <= 0:
+        return int(code)
+    value = raw(rest[1]) if code == THERE and len(rest) > 1 and rest[1] is not None else None
+    # one that is over was due long ago
+    due = max(0, rest[1]) if code == OPEN else int(code == OVER)
+    return Record(rest[0], name, kind, 1, int(code == THERE), 0, value, due)
 
 
-def wait(ops: Ops, claim: Claim, name: str, kind: str, due: str) -> Op[Waiting]:
-    """Record that a run sleeps until *due*, or waits for a signal, unless that is over."""
+def wait(ops: Ops, claim: Claim, name: str, kind: str, due: str) -> Op[Record | int]:
+    """Record that a run sleeps until *due*, or waits for a signal, unless that is over. The answer
+    is the record, or why there is none.
+    """
     args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), name, kind, due]
     traced = str(getattr(claim, "trace", None) or "")
-    return ops.op("wait", [*args, claim.job.attempt, traced], _waiting)
+    return ops.op("wait", [*args, claim.job.attempt, traced], partial(_waiting, name, kind))
 
 
-def _suspended(reply: Any) -> tuple[bool, float | None]:
-    held, *due = reply
-    return bool(held), due[0] / 1000 if due and due[0] >= 0 else None
+def _parted(reply: Any) -> list[str] | None:
+    held, *rest = reply
+    return list(map(text, rest[1:])) if held else None
 
 
 def suspend(
@@ -137,44 +133,48 @@ def suspend(
     *,
     release_key: bool = False,
     every: bool = False,
-) -> Op[tuple[bool, float | None]]:
+) -> Op[list[str] | None]:
     """Suspend a run until the first of the sleeps, waits and children with these numbers is over,
-    or with *every* all of them, which are children, or one has failed. The answer is whether the
-    lease was held, and when the first is due.
+    or with *every* all of them, which are children, or one has failed. The answer is `None` if the
+    lease was lost.
     """
     args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
-    return ops.op("suspend", [*args, int(release_key), int(every), claim.began, *waits], _suspended)
+    return ops.op("suspend", [*args, int(release_key), int(every), claim.began, *waits], _parted)
 
 
-def child(ops: Ops, claim: Claim, name: str, job: NewJob[Any]) -> Op[tuple[int, str]]:
-    """Start a child, whose record has this *name*. The answer is the record's number and the
-    child's id, or why there is none. Raises `ConfigurationError` for a queue of another group.
+def child(
+    ops: Ops, claim: Claim, name: str, job: NewJob[Any], context: Context = tuple
+) -> Op[Record | int]:
+    """Start a child. The answer is its record, which has this *name*, or why there is none.
+    *context* makes its trace headers. Raises `ConfigurationError` for a queue of another group.
     """
     keys, _, delay, fields = ops.follow(job)
     level = [keys.key("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority]
     others = [*(keys.key(key) for key in FOLLOWED), level, keys.key("links")]
     args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), name]
-    args += [claim.job.attempt, delay, job.priority, *fields]
-    return ops.op("child", [*args, PARENT, f"{claim.job.queue} {claim.job.id}"], _child, others)
+    args += [claim.job.attempt, delay, job.priority, *fields, *trace_headers(job.headers, context)]
+    args += [PARENT, f"{claim.job.queue} {claim.job.id}"]
+    return ops.op("child", args, partial(_child, name, keys.queue), others)
 
 
-def _child(reply: Any) -> tuple[int, str]:
-    code, *rest = reply
-    return (rest[0], text(rest[1])) if rest else (code, "")
+def _child(name: str, queue: str, reply: Any) -> Record | int:
+    code, *started = reply
+    if not started:
+        return int(code)
+    return Record(started[0], name, "child", 1, 0, 0, None, 0, child=text(started[1]), queue=queue)
 
 
-def _holding(reply: Any) -> tuple[bool, float, list[str]]:
-    held, *rest = reply
-    due, *builds = rest or [0]
-    return bool(held), due / 1000, list(map(text, builds))
-
-
-def hold(ops: Ops, claim: Claim, waits_for: str) -> Op[tuple[bool, float, list[str]]]:
-    """Hold a run back for a worker of another build. The answer is whether the lease was held, when
-    it is handed out again, and the builds of living workers.
+def hold(ops: Ops, claim: Claim, waits_for: str) -> Op[list[str] | None]:
+    """Hold a run back for a worker of another build. The answer has the builds of living workers,
+    or is `None` if the lease was lost.
     """
-    args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
-    return ops.op("hold", [*args, claim.began, waits_for], _holding)
+    fence: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token]
+    return ops.op("hold", [*fence, *_run(claim), claim.began, waits_for], _parted)
+
+
+def unpin(ops: Ops, limit: int, builds: Sequence[str]) -> Op[int]:
+    """Let runs that were held back for these builds go on now. The answer is their number."""
+    return ops.op("unpin", [limit, *builds], int)
 
 
 def signal(ops: Ops, id: str, name: str, by: str, value: bytes | None) -> Op[int]:
