@@ -221,6 +221,10 @@ PARTS = {
             "parent's queue, in the same slot."
         ),
     ),
+    "pinned": (
+        "hash",
+        "Entry of a run that was held back for a worker of another build → until when, in ms, and the build that began it.",
+    ),
     "cancels": (
         "zset",
         "Id of a job that was cancelled → until when `ended` tells of it, in ms; expires with the last.",

@@ -624,6 +624,11 @@ CALLS: dict[str, Calls] = {
         nothing=[([0, 10], [ANY, 0, ""])],
         payloads="a part of one string, 104 kB",
     ),
+    "unpin": Calls(
+        sample=step_ops.unpin(OPS, 10, ["b1"]),
+        nothing=[([10, "b1"], 0)],
+        payloads="100 builds",
+    ),
     "unschedule": Calls(
         sample=schedule_ops.unschedule(OPS, "s"),
         nothing=[(["s"], 0)],

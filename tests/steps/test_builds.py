@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncWorker, Job, Queue, Worker
+from headrace import AsyncWorker, Job, Queue, Tasks, Worker
 from headrace._model.builds import continues
 from headrace._protocol.features.runs import ops as step_ops
 from headrace.errors import ConfigurationError, RunSuspended
 from headrace.inspect import Inspector, RunState
 from headrace.testing import run, travel
-from tests.steps.conftest import Runs
+from tests.scripts.conftest import TERM
+from tests.steps.conftest import DAY, Runs
 from tests.support.awaiting import until
 from tests.support.colours import Connect
 from tests.support.facts import each
@@ -234,8 +235,59 @@ def test_a_missing_build_needs_attention(newest: Server) -> None:
             until(told, "attention", 40)
 
 
+def test_a_worker_takes_the_runs_that_wait_for_it(newest: Server) -> None:
+    """It does so long before they are due, and beside a worker that may not continue them."""
+    seen = list[str]()
+    url = newest.url
+    client = newest.client()
+    with Queue("q", url=url) as queue:
+        queue.enqueue(b"x", id="i")
+        run(held_worker(url, "sync", "b1", "same", seen), url, until_empty=False)
+        queue.signal("i", "go")
+        with held_worker(url, "sync", "b2", "same", seen):
+            until(lambda: next(queue.admin.runs(waits_for="b1"), None), "a run that is held back")
+            (entry,) = client.hkeys("headrace:{q}:q:pinned")
+            due = int(client.zscore("headrace:{q}:q:asleep", entry)) + 3_600_000
+            client.zadd("headrace:{q}:q:asleep", {entry: due})
+            client.hset("headrace:{q}:q:pinned", entry, f"{due} b1")
+            with held_worker(url, "sync", "b1", "same", seen):
+                until(lambda: queue.counts().completed == 1, "its end")
+        assert not client.exists("headrace:{q}:q:pinned")
+
+
+def test_a_held_run_is_let_go_for_its_build(runs: Runs) -> None:
+    entry = runs.begin("i")
+    assert runs("build", "w", entry, 1, "i", "", "b1") == 1
+    assert runs.step(entry, "charge") == 1
+    assert runs("hold", "w", entry, 1, 1, "i", "", "+5", "b1 or later")[0] == 1
+    assert runs("reclaim", "v", 10_000, TERM, 500, 1)[7:] == [0, "b1"]
+    assert runs("unpin", 10, "b0", "b1 or later") == 0
+    assert runs.leases_nothing()
+    assert runs("unpin", 10, "b0", "b1") == 1
+    assert runs.lease() == entry
+    assert runs("reclaim", "v", 10_000, TERM, 500, 1)[7:] == []
+
+
+def test_a_run_that_sleeps_on_its_own_waits_for_no_build(runs: Runs) -> None:
+    """The next look forgets that it was held back before."""
+    entry = runs.begin("i")
+    assert runs("build", "w", entry, 1, "i", "", "b1") == 1
+    assert runs.step(entry, "charge") == 1
+    assert runs("hold", "w", entry, 1, 1, "i", "", "+5", "b1")[0] == 1
+    asleep = runs.lua.key("asleep")
+    due = runs.lua.redis.zscore(asleep, entry)
+    runs.lua.redis.zadd(asleep, {entry: 1})
+    assert runs.lease() == entry
+    runs.suspend(entry, "nap", "sleep", f"+{DAY}")
+    assert runs("unpin", 10, "b1") == 0
+    assert runs.lua.redis.zscore(asleep, entry) > due
+    assert runs("reclaim", "v", 10_000, TERM, 500, 1)[7:] == []
+
+
 def test_rules_that_are_wrong() -> None:
     worker = Worker("redis://localhost:1")
+    with pytest.raises(ConfigurationError, match="give the worker its build="):
+        worker.tasks(Tasks("q"), runs="at_least")
     with pytest.raises(ConfigurationError, match="give the worker its build="):
         worker.handler("q", runs="same")
     with pytest.raises(ValueError, match="runs='some': give one of any, same, at_least"):

@@ -312,7 +312,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         - *runs*: the builds whose runs this worker continues. They are `"any"` build, the `"same"`
           build, or with `"at_least"` each build that is not later, where groups of digits are
           compared as numbers. A run that no build began counts for each. The first step of another
-          run ends its delivery, without an attempt, and it is handed out again after 5 s or more.
+          run ends its delivery, without an attempt. A worker that continues it takes it within
+          about a second, once it has room.
         - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order,
           over all workers. A job that is retried or released keeps its place, and the others of its
           key wait. Give it to all workers of the queue, at its `Queue` or here.
@@ -408,23 +409,27 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         concurrency: int | None = None,
         grace: Seconds | None = None,
         isolate: bool | Isolation = False,
+        runs: str = "any",
     ) -> None:
         """Register all tasks of *tasks*, including tasks that it declares before this worker runs.
 
         They share the queue, and *concurrency* slots, by their kind, which is their name, as in
         `handler`. A job of a name that is no task here is put back for *grace* seconds (300), then
-        dead-lettered. *isolate* is as in `handler`.
+        dead-lettered. *isolate* and *runs* are as in `handler`.
         """
         if not isinstance(tasks, BaseTasks):
             raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
         declared = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
-        isolation = wanted(isolate)
+        shared: dict[str, Any] = {
+            "grace": grace,
+            "isolation": wanted(isolate),
+            "runs": rule_of(runs, self.build),
+        }
 
         def register(task: BaseTask[..., Any, Any]) -> None:
-            own: dict[str, Any] = {"kind": task.name, "grace": grace, "encode": encoder(task)}
-            own["isolation"] = isolation
             self._register(
-                *declared, task_handler(task), concurrency, task.retry, task.deadline, **own
+                *(*declared, task_handler(task), concurrency, task.retry, task.deadline),
+                **{"kind": task.name, "encode": encoder(task), **shared},
             )
 
         serve(tasks, register)

@@ -130,6 +130,7 @@ class Reclaimed:
     next_due: float | None = None
     next_tick: float | None = None
     rests: bool = False  # no job is leased, delayed, scheduled or held back
+    builds: Sequence[str] = ()  # that runs were held back for
 
 
 def decoded_number(value: Any, limit: int = 1 << 53) -> int:
@@ -246,7 +247,7 @@ def measured(reply: Any) -> tuple[Counts, float, float]:
 
 
 def reclaimed(reply: Any) -> Reclaimed:
-    moved, again, declared, more, promoted, due, tick, *rests = reply
+    moved, again, declared, more, promoted, due, tick, *others = reply
     return Reclaimed(
         moved,
         wait_of(again),
@@ -255,7 +256,8 @@ def reclaimed(reply: Any) -> Reclaimed:
         promoted,
         wait_of(due),
         wait_of(tick),
-        bool(rests),
+        bool(others and others[0]),
+        list(map(text, others[1:])),
     )
 
 

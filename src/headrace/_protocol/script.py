@@ -50,7 +50,8 @@ FEATURES = (
         "events",
         "history",
     ),
-    *("runs", "children", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels"),
+    *("runs", "children", "builds", "ordered", "suspects"),
+    *("rates", "limits", "fair", "flows", "levels"),
 )
 """All features, in the order of their keys. The first are of all queues."""
 KERNEL = ("finish", "depart")

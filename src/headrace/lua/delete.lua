@@ -15,6 +15,7 @@
 -- @feature cancellations
 -- @feature history
 -- @feature runs
+-- @feature builds
 -- @feature ordered
 -- @feature suspects
 -- @feature rates
@@ -97,7 +98,7 @@ if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
   recurring, taken, gate, trends, tallies, outbox, outdue, turns, behind, deaths, asleep, steps, held, slots, settled,
-  stopped, terms, shares, lines, ready, resting, busy, cancels)
+  stopped, terms, shares, lines, ready, resting, busy, cancels, pinned)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels', 'terms')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

@@ -5,11 +5,13 @@
 --        them, '' for one without · {0}: the lease is lost
 -- COST   25 us + 1 us per worker, at most 100
 -- token, id, enq: as in step. began: as in suspend. waits_for: the builds that may continue it, in words. It spends no
--- attempt, and sleeps for at least 5 s: longer where many runs do, so that a queue hands out 200 of them a second.
+-- attempt, and sleeps for at least 5 s: longer where many runs do, so that a queue hands out 200 of them a second. A
+-- worker of such a build lets it go on before: see unpin.
 -- @feature leases
 -- @feature suspects
 -- @feature workers
 -- @include began
+-- @include builds
 -- @include clock
 -- @include finish
 -- @include limits
@@ -21,7 +23,7 @@
 -- @include wake_one
 local known = recorded()
 if known then return known end
-require_hashes(steps, released, deaths, facts)
+require_hashes(steps, released, deaths, facts, pinned)
 require_sorted_sets(leases, asleep, workers)
 require_streams(wake)
 local q = {
@@ -35,6 +37,7 @@ finish(q, {entry}, {to = runs.ASLEEP, hidden = true, released = '=' .. token, it
 redis.call('ZADD', asleep, string.format('%.0f', due), entry)
 if run.more.build then
   run.more.waits_for, run.more.held = waits_for, due
+  builds.pin(pinned, entry, due, run.more.build)
   runs.write(steps, id, run)
 end
 if runs.read(steps, id) then runs.delivered(steps, id, began_at(began, now), now, token, worker) end

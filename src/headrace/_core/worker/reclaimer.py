@@ -10,9 +10,11 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.declaring import declare
 from headrace._core.worker.idle import AGAIN_S, ask_for_idle
 from headrace._core.worker.lifecycle import Lifecycle, many
+from headrace._model.builds import continues
 from headrace._model.checks import FOREVER_S
 from headrace._protocol import view_ops
 from headrace._protocol.features import fair as fair_ops
+from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.limits import POLL_S
 from headrace._protocol.replies import Reclaimed
 
@@ -92,6 +94,8 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
         yield Wake(owner=consumer)
     if consumer.idle.all_idle:
         return  # idle mode began while the sweep was under way
+    if found.builds:
+        yield from _continue_held(consumer, found.builds)
     consumer.timers.sweep_at = now + _unswept_for(
         consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S
     )
@@ -99,6 +103,16 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
         consumer.idle.try_at = now + worker.settings.timeout
     elif many(worker) and consumer.idle.try_at <= now:
         yield from ask_for_idle(worker, consumer, now)
+
+
+def _continue_held(consumer: Consumer, builds: Sequence[str]) -> Role:
+    own = consumer.handler
+    handlers = list(own.kinds.values()) or [own]
+    mine = [it for it in builds if all(continues(one.runs, own.build, it) for one in handlers)]
+    room = consumer.room() if consumer.may_lease() and not consumer.leasing.paused else 0
+    if mine and room > 0 and (yield from send(step_ops.unpin(consumer.ops, room, mine))):
+        consumer.leasing.available = True
+        yield Wake(owner=consumer)
 
 
 def _unswept_for(consumer: Consumer, found: Reclaimed, most: float) -> float:
