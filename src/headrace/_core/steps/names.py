@@ -27,9 +27,6 @@ class Names:
             )
         self.asked.add(label)
 
-    def forget(self, label: str) -> None:
-        self.asked.discard(label)
-
     def unused(self, recorded: Iterable[str]) -> list[str]:
         seen = self.asked | self.sourced
         return [name for name in recorded if name and name not in seen]

@@ -189,7 +189,7 @@ class Run:
                 self.branches.running.discard(label)
 
     def failed(self, name: str) -> None:
-        self.names.forget(name)
+        self.names.asked.discard(name)
         self.branches.running.discard(name)
 
     def end(self, name: str, function: Any, value: Any, took: float, undo: Any = None) -> Call[Any]:
@@ -418,15 +418,11 @@ class Run:
             self.callbacks.depart(self.claim)
         return cast("list[str] | None", answer)
 
-    def _hold(self) -> Call[None]:
-        wanted = self.builds.waits_for
-        alive = yield from self._part(step_ops.hold(self.ops, self.claim, wanted), wanted)
-        if alive is not None and not self.builds.alive(alive):
-            self.callbacks.missing(wanted)
-
     def _suspend(self) -> Call[None]:
-        if self.builds.waits_for:
-            yield from self._hold()
+        if wanted := self.builds.waits_for:
+            alive = yield from self._part(step_ops.hold(self.ops, self.claim, wanted), wanted)
+            if alive is not None and not self.builds.alive(alive):
+                self.callbacks.missing(wanted)
             return
         waits = list(self.branches.waits.values())
         release_key = all(wait.release_key for wait in waits)

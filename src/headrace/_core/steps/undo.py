@@ -132,7 +132,7 @@ class Undos:
         if (self.dies(run) and not self.left(run)) or self.missed >= MISSED_AT_MOST:
             raise RunSuspended(run.claim.job.id, name)
         self.missed += 1
-        run.names.forget(name)
+        run.names.asked.discard(name)
         raise StepFailed(run.claim.job.id, name)
 
     # -- job.undo() --------------------------------------------------------------------------------
