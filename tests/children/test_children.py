@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import AsyncTasks, DeadLetter, Job, JobFailed, NewJob, Queue, Retry, Tasks
-from headrace.errors import ChildFailed, ConfigurationError
+from headrace.errors import ChildFailed, ConfigurationError, RunSuspended
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
 from tests.support.servers import Server
@@ -208,6 +208,39 @@ def test_cancel_goes_down(fleet: Running, orders: Queue[Any], packs: Queue[Any])
         until(lambda: packs.counts().waiting == 2, "grandchildren")
         assert orders.cancel("p", cascade=False)
         assert packs.counts().waiting == 2
+
+
+def waits_for(orders: Queue[Any], number: int) -> None:
+    orders.enqueue(b"same")
+    lease = orders.lease()
+    assert lease is not None
+    with pytest.raises(RunSuspended):
+        lease.job.run_all([("orders/pack", b"")] * number)
+
+
+def test_the_cancel_of_a_payload_goes_down(orders: Queue[Any], packs: Queue[Any]) -> None:
+    """A call reads the children of some runs alone, and the next call those of others."""
+    for _ in range(6):
+        waits_for(orders, 600)
+    assert orders.admin.cancel_payload(b"same") == 6
+    assert packs.counts().cancelled == 3600
+    waits_for(orders, 2)
+    assert orders.admin.cancel_payload(b"same", cascade=False) == 1
+    assert packs.counts().waiting == 2
+
+
+def test_the_cancel_of_a_payload_goes_down_from_delayed_jobs(
+    orders: Queue[Any], packs: Queue[Any]
+) -> None:
+    for _ in range(4):
+        orders.enqueue(b"same")
+        lease = orders.lease()
+        assert lease is not None
+        for number in range(300):
+            lease.job.start(("orders/pack", b""), child=f"{number:0200}")
+        assert lease.retry(delay=1000)
+    assert orders.admin.cancel_payload(b"same") == 4
+    assert (packs.counts().cancelled, orders.counts().delayed) == (1200, 0)
 
 
 def test_the_first_of_several_is_the_same_in_each_delivery(

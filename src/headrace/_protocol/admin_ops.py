@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from attrs import frozen
-
 from headrace._model import checks
 from headrace._model.checks import millis
 from headrace._model.codec import binds, keeper, of_job
@@ -53,23 +51,18 @@ def ticket(ops: Ops, job: Job[bytes]) -> str | None:
     return None
 
 
-@frozen
-class Cancelled:
-    """Whether a job was cancelled, and its open children, each with the prefix of the keys of its
-    queue."""
-
-    done: bool
-    children: Sequence[tuple[str, str]] = ()
-
-    def __bool__(self) -> bool:
-        return self.done
+# the number of jobs, and their open children, each with the prefix of the keys of its queue
+Cancelled = tuple[int, list[tuple[str, str]]]
 
 
 def _cancelled(reply: Any) -> Cancelled:
-    if isinstance(reply, int):
-        return Cancelled(bool(reply))
-    words = [*map(text, reply[1:])]
-    return Cancelled(True, [*zip(words[::2], words[1::2], strict=True)])
+    number, *words = [reply] if isinstance(reply, int) else reply
+    return int(number), [*zip(map(text, words[::2]), map(text, words[1::2]), strict=True)]
+
+
+def _cancelled_page(reply: Any) -> tuple[Cancelled, str, str]:
+    number, place, cursor, *words = reply
+    return _cancelled([number, *words]), text(place), text(cursor)
 
 
 def cancel(ops: Ops, name: str) -> Op[bool]:
@@ -81,10 +74,12 @@ def cancel_run(ops: Ops, name: str) -> Op[Cancelled]:
     return ops.op("cancel", [wire_id(name), millis(ops.settings.result_ttl)], _cancelled)
 
 
-def cancel_payload(ops: Ops, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
+def cancel_payload(
+    ops: Ops, payload: bytes, place: str, cursor: str
+) -> Op[tuple[Cancelled, str, str]]:
     checks.check_size("payload", [payload])
     args: list[Arg] = [payload, place, cursor, LOOKS_PER_SCRIPT, millis(ops.settings.result_ttl)]
-    return ops.op("cancel_payload", args, replies.place)
+    return ops.op("cancel_payload", args, _cancelled_page)
 
 
 def purge(ops: Ops, cursor: str = "-", wanted: Sequence[Arg] = ()) -> Op[tuple[int, str]]:

@@ -300,10 +300,6 @@ def entered(reply: Any) -> Entered:
     return Entered(int(reply[0]), text(reply[1]))
 
 
-def place(reply: Any) -> tuple[int, str, str]:
-    return int(reply[0]), text(reply[1]), text(reply[2])
-
-
 def repairs(reply: Any) -> tuple[Repairs, str, str]:
     return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 

@@ -470,9 +470,10 @@ def test_settlements_go_by_worker_and_batch_in_order() -> None:
 
 
 def test_cancel_payload_goes_through_the_stream_and_then_what_is_delayed() -> None:
-    answers = iter([(2, "jobs", "(5-0"), (1, "delayed", "0"), (3, "delayed", "7"), (0, "", "0")])
+    pages = [(2, "jobs", "(5-0"), (1, "delayed", "0"), (3, "delayed", "7"), (0, "", "0")]
+    answers = iter([((number, []), *where) for number, *where in pages])
     stage = Stage(lambda _: next(answers))
-    assert stage.play(calls.cancel_payload(OPS, b"x")) == 6
+    assert stage.play(calls.cancel_payload(OPS, b"x", cascade=True)) == 6
     assert [op.args[1:3] for op in stage.sent] == [
         ["jobs", "-"], ["jobs", "(5-0"], ["delayed", "0"], ["delayed", "7"],
     ]  # fmt: skip

@@ -280,23 +280,24 @@ class AsyncAdmin(Guided, Generic[T]):
         )
 
     @overload
-    async def cancel_payload(self: AsyncAdmin[bytes], payload: Plain) -> int: ...
+    async def cancel_payload(
+        self: AsyncAdmin[bytes], payload: Plain, *, cascade: bool = True
+    ) -> int: ...
     @overload
-    async def cancel_payload(self, payload: T) -> int: ...
-    async def cancel_payload(self, payload: Any) -> int:
+    async def cancel_payload(self, payload: T, *, cascade: bool = True) -> int: ...
+    async def cancel_payload(self, payload: Any, *, cascade: bool = True) -> int:
         """Remove every job of this payload that is waiting, running or delayed. Returns their
         number.
 
-        cancel_payload.lua, page by page.
+        *cascade*: as for `cancel`. The children are not counted. cancel_payload.lua, page by page.
         """
         codec = self._queue.ops.codec
         if not getattr(codec, "repeatable", True):
             raise ConfigurationError(
                 f"{codec!r:.200} encodes equal payloads differently: cancel jobs by id"
             )
-        return await self._drive(
-            self._verbs.admin.cancel_payload(self._queue.ops.bound.encode(payload))
-        )
+        encoded = self._queue.ops.bound.encode(payload)
+        return await self._drive(self._verbs.admin.cancel_payload(encoded, cascade=cascade))
 
     async def reschedule(self, id: str, delay: Delay) -> bool:
         """Give a delayed job another due time, *delay* from now or a moment. Returns `False` if no

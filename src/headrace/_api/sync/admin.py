@@ -281,21 +281,22 @@ class Admin(Guided, Generic[T]):
         )
 
     @overload
-    def cancel_payload(self: Admin[bytes], payload: Plain) -> int: ...
+    def cancel_payload(self: Admin[bytes], payload: Plain, *, cascade: bool = True) -> int: ...
     @overload
-    def cancel_payload(self, payload: T) -> int: ...
-    def cancel_payload(self, payload: Any) -> int:
+    def cancel_payload(self, payload: T, *, cascade: bool = True) -> int: ...
+    def cancel_payload(self, payload: Any, *, cascade: bool = True) -> int:
         """Remove every job of this payload that is waiting, running or delayed. Returns their
         number.
 
-        cancel_payload.lua, page by page.
+        *cascade*: as for `cancel`. The children are not counted. cancel_payload.lua, page by page.
         """
         codec = self._queue.ops.codec
         if not getattr(codec, "repeatable", True):
             raise ConfigurationError(
                 f"{codec!r:.200} encodes equal payloads differently: cancel jobs by id"
             )
-        return self._drive(self._verbs.admin.cancel_payload(self._queue.ops.bound.encode(payload)))
+        encoded = self._queue.ops.bound.encode(payload)
+        return self._drive(self._verbs.admin.cancel_payload(encoded, cascade=cascade))
 
     def reschedule(self, id: str, delay: Delay) -> bool:
         """Give a delayed job another due time, *delay* from now or a moment. Returns `False` if no

@@ -98,9 +98,8 @@ def _act(
     match action:
         case "cancel":
             gone = yield from _each([admin_ops.cancel_run(ops, one) for one in ids])
-            open_children = [child for one in gone for child in one.children]
-            yield from children.cancel(ops, open_children)
-            return sum(map(bool, gone))
+            yield from children.cancel(ops, gone)
+            return sum(number for number, _ in gone)
         case "reschedule":
             return sum((yield from _each([admin_ops.reschedule(ops, one, None) for one in ids])))
         case "expire":

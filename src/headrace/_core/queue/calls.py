@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import define, evolve, field
 
 from headrace._core.effects import Call, Now, Overlap, Sleep, send
+from headrace._core.steps import children
 from headrace._model.checks import Context
 from headrace._model.codec import BytesCodec, keeper
 from headrace._model.job import Claim, NewJob
@@ -28,8 +29,6 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_
 from headrace._protocol.op import Arg, Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NotDurable, StreamStopped
-
-Found = TypeVar("Found")
 
 
 @define
@@ -175,24 +174,25 @@ def complete(
     return each(build, claims, durable, lambda claim: len(results.get(claim.place, b"")))
 
 
-def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
-    return _everywhere(partial(admin_ops.cancel_payload, ops, payload), 0, int.__add__)
-
-
-def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
-    return _everywhere(partial(admin_ops.repair, ops, dry=dry), Repairs(), Repairs.__add__)
-
-
-def _everywhere(
-    build: Callable[[str, str], Op[tuple[Found, str, str]]],
-    found: Found,
-    add: Callable[[Found, Found], Found],
-) -> Call[Found]:
+def cancel_payload(ops: Ops, payload: bytes, *, cascade: bool) -> Call[int]:
+    number = 0
     place = "jobs"
     cursor = "-"
     while place:
-        more, place, cursor = yield from send(build(place, cursor))
-        found = add(found, more)
+        gone, place, cursor = yield from send(admin_ops.cancel_payload(ops, payload, place, cursor))
+        number += gone[0]
+        if cascade:
+            yield from children.cancel(ops, [gone])
+    return number
+
+
+def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
+    found = Repairs()
+    place = "jobs"
+    cursor = "-"
+    while place:
+        more, place, cursor = yield from send(admin_ops.repair(ops, place, cursor, dry=dry))
+        found += more
     return found
 
 

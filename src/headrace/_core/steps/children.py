@@ -7,7 +7,7 @@ of the child completes that record, in the script of that end, and wakes the par
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, NoReturn, Protocol, cast
@@ -199,7 +199,7 @@ def run_all(
         still = [record for record in records.values() if not record.ended]
         if failure is not None and cancels:
             if not run.replayed:
-                yield from cancel(run.ops, [(record.home, record.child) for record in still])
+                yield from cancel(run.ops, [(0, [(record.home, record.child) for record in still])])
             _fail(failure)
         fresh = [child for child in children if child.name not in records]
         if failure is not None:
@@ -261,10 +261,10 @@ def _source(run: Run, source: Signal | Timer | Child) -> Call[Record]:
     return (yield from run.known())[source.name]
 
 
-def cancel(ops: Ops, some: Sequence[tuple[str, str]]) -> Call[None]:
-    """Cancel jobs, each given by the prefix of its queue's keys and its id, and their children."""
+def cancel(ops: Ops, above: Iterable[admin_ops.Cancelled]) -> Call[None]:
+    """Cancel the children of jobs that were cancelled, and theirs."""
     settings = QueueSettings(priorities=LEVELS_AT_MOST, result_ttl=ops.settings.result_ttl)
-    left = list(some)
+    left = [child for _, some in above for child in some]
     while left:
         now = left[:STARTED_PER_TRIP]
         left = left[STARTED_PER_TRIP:]
@@ -272,8 +272,8 @@ def cancel(ops: Ops, some: Sequence[tuple[str, str]]) -> Call[None]:
             admin_ops.cancel_run(Ops(Keys.at_prefix(home), settings, namespace=ops.namespace), name)
             for home, name in now
         ]
-        for gone in (yield from send_all(asked)):
-            left += gone.children
+        for _, some in (yield from send_all(asked)):
+            left += some
 
 
 def _started(run: Run, children: Sequence[NewChild]) -> Call[list[Record]]:

@@ -66,7 +66,7 @@ def ignored(*_: object) -> None:
 
 @frozen
 class Callbacks:
-    """The calls by which a run tells its worker what it does."""
+    """The calls of a run to its worker."""
 
     depart: Callable[[Claim], object] = ignored
     """Called when the job leaves its worker, because its run is suspended, or its lease is lost."""

@@ -45,8 +45,8 @@ class AdminVerbs(Generic[M]):
             f"queue {self.map.ops.keys.queue!r} has no shards, and can't get any: use another, with shards="
         )
 
-    def cancel_payload(self, payload: bytes) -> Call[int]:
-        return total(self.map, lambda ops, _: calls.cancel_payload(ops, payload))
+    def cancel_payload(self, payload: bytes, *, cascade: bool) -> Call[int]:
+        return total(self.map, lambda ops, _: calls.cancel_payload(ops, payload, cascade=cascade))
 
     def redrive(
         self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...

@@ -144,9 +144,8 @@ class QueueVerbs(Generic[M]):
         """Cancel a job, and with *cascade* its children."""
         gone = yield from answers(self.map, id, key, admin_ops.cancel_run)
         if cascade:
-            open_children = [child for one in gone for child in one.children]
-            yield from children.cancel(self.map.ops, open_children)
-        return any(gone)
+            yield from children.cancel(self.map.ops, gone)
+        return any(number for number, _ in gone)
 
     # -- the whole queue ---------------------------------------------------------------------------
 

@@ -11,11 +11,13 @@
 runs.CHILD_BYTES = 65536
 runs.CHILD_STATES = {'completed', 'dead'}
 function runs.child_failed(record) return record[2] == 'child' and record[4] > 0 and record[runs.CHILD_STATE] ~= 'completed' end
--- The open children of a run: the prefix and the id of each, in turn.
-function runs.open_children(steps, id)
+-- The open children of a run: the prefix and the id of each, in turn. *room*.left: the bytes of records that a script may
+-- still read, if it ends several runs.
+function runs.open_children(steps, id, room)
   local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
   local some = {}
   if not run or not run.more.children then return some end
+  if room then room.left = room.left - run.bytes - 100 * run.number end
   for _, record in ipairs(runs.records(steps, id, run)) do
     if runs.is_open_child(record) then
       some[#some + 1], some[#some + 2] = record[runs.CHILD_HOME], record[runs.CHILD_ID]
