@@ -14,6 +14,7 @@ from headrace._model.job import Claim, Job
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
+from headrace._model.state import JobState
 from headrace._model.timing import Declared, Recurring, Timing
 from headrace._model.views.outbox import OutboxView
 from headrace._protocol import admin_ops, transfer_ops, view_ops
@@ -581,7 +582,7 @@ CALLS: dict[str, Calls] = {
         payloads="the head of one run",
     ),
     "runs": Calls(
-        sample=step_ops.heads(OPS, [CLAIMS[0].job]),
+        sample=step_ops.heads(OPS, [JobState(CLAIMS[0].job, "leased")]),
         nothing=[(["i", "5"], [[]])],
         payloads="heads of runs, and two records of each",
     ),

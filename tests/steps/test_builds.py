@@ -131,8 +131,15 @@ def test_runs_are_listed(connect: Connect) -> None:
         assert [one.id for one in queue.admin.runs(state=state)] == [name]
     assert [one.id for one in queue.admin.runs(build="of w")] == ["w"]
     assert [one.id for one in queue.admin.runs(build="")] == ["r"]
-    with pytest.raises(ValueError, match="state='dead'"):
-        list(queue.admin.runs(state="dead"))
+    assert queue.release(lease)
+    assert "r" not in {one.id for one in queue.admin.runs()}
+    (waiting,) = queue.admin.runs(state="waiting")
+    assert (waiting.id, waiting.state, waiting.at) == ("r", "parked", "charge")
+    assert queue.dead_letter(queue.lease(), "why")
+    (dead,) = queue.admin.runs(state="dead")
+    assert (dead.id, dead.state, dead.at) == ("r", "dead", "charge")
+    with pytest.raises(ValueError, match="state='gone'"):
+        list(queue.admin.runs(state="gone"))
 
 
 def test_an_open_wait_is_where_a_run_stands(newest: Server) -> None:

@@ -489,11 +489,12 @@ class AsyncAdmin(Guided, Generic[T]):
         waits_for: str | None = None,
     ) -> AsyncIterator[RunState]:
         """List the runs, which are jobs that have taken steps, while they are suspended or running.
-        Those that wait for a worker are not listed.
 
-        *state*: only `blocked` runs, which wait for a signal, `delayed` ones, which sleep, or
-        `leased` ones. *build*: only those that a worker of this build began, where '' is a worker
-        without one. *waits_for*: only those that are held back for this build.
+        *state*: only `blocked` runs, which wait for a signal or a child, `delayed` ones, which
+        sleep, or `leased` ones. Others are listed only if asked for: `waiting` for a worker, or
+        `dead`, for which all such jobs are looked at. *build*: only those that a worker of this
+        build began, where '' is a worker without one. *waits_for*: only those that are held back
+        for this build.
 
         list.lua and runs.lua, page by page, 5 µs a run.
         """

@@ -18,19 +18,19 @@ from headrace._protocol.limits import LISTED_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 
 RECORDED_PER_PAGE = 20  # runs with all their records: 1 MiB each at most
-# where the listings of jobs begin with suspended runs, by their state
+# where the listings of jobs begin with runs, by their state
 LISTINGS = {"blocked": ("blocked", "asleep -"), "delayed": ("delayed", "asleep -")}
-LISTINGS["leased"] = ("running", "")
+LISTINGS |= {"leased": ("running", ""), "waiting": ("waiting", ""), "dead": ("dead", "")}
 
 
 @define(eq=False)
 class RunPages:
-    """The suspended runs, and the running jobs that have taken steps. Those of one shard follow
-    another's.
+    """The runs of some states, by default the suspended and the running ones. Those of one shard
+    follow another's.
     """
 
     map: OneShard | ShardMap
-    states: Sequence[str] = tuple(LISTINGS)
+    states: Sequence[str] = ("blocked", "delayed", "leased")
     _left: deque[tuple[Ops, str, str]] | None = field(default=None, init=False)
 
     def recorded(self) -> Call[list[tuple[JobState[Any], Records]] | None]:
@@ -39,7 +39,7 @@ class RunPages:
         if page is None:
             return None
         ops, states = page
-        asked = [step_ops.of_job(ops, one.job) for one in states]
+        asked = [step_ops.of_job(ops, one) for one in states]
         found = (yield from send_all(asked)) if asked else []
         return [(one, rows) for one, rows in zip(states, found, strict=True) if rows]
 
@@ -51,7 +51,7 @@ class RunPages:
         ops, states = page
         if not states:
             return []
-        found = yield from send(step_ops.heads(ops, [one.job for one in states]))
+        found = yield from send(step_ops.heads(ops, states))
         return [_run(one, head) for one, head in zip(states, found, strict=True) if head]
 
     def _page(self, limit: int) -> Call[tuple[Ops, Sequence[JobState[Any]]] | None]:

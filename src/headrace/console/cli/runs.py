@@ -23,7 +23,9 @@ from headrace.inspect import RunState
 from headrace.testing import Replayed, recorded
 from headrace.testing import replay as replayed
 
-Shown = StrEnum("Shown", ["BLOCKED", "DELAYED", "LEASED"])  # choices of `runs --state`
+Shown = StrEnum(
+    "Shown", ["BLOCKED", "DELAYED", "LEASED", "WAITING", "DEAD"]
+)  # choices of `runs --state`
 
 group = verbs("List the runs of jobs that take steps, or export them.")
 
@@ -33,7 +35,8 @@ group = verbs("List the runs of jobs that take steps, or export them.")
 def list_runs(
     queue: Queue,
     state: Annotated[
-        Shown | None, typer.Option(help="Only runs in this state; else all, in this order.")
+        Shown | None,
+        typer.Option(help="Only runs in this state; else the first three, in this order."),
     ] = None,
     build: Annotated[
         str | None, typer.Option(show_default=False, help="Only runs that this build began.")

@@ -9,7 +9,8 @@ from typing import Any
 from attrs import frozen
 
 from headrace._model.checks import LEVELS_AT_MOST, Context, term, trace_headers
-from headrace._model.job import PARENT, Claim, Job, NewJob, on_wire
+from headrace._model.job import PARENT, Claim, NewJob, on_wire
+from headrace._model.state import JobState
 from headrace._model.steps import Record
 from headrace._protocol.features.runs.records import Records, records
 from headrace._protocol.keys import wire_id
@@ -34,13 +35,14 @@ def read(ops: Ops, claim: Claim) -> Op[Records]:
     return ops.op("steps", _run(claim), records)
 
 
-def _listed(job: Job[Any]) -> list[Arg]:
-    return [on_wire(job.id), f"{job.enqueued_at * 1000:.0f}" if job.enqueued_at else ""]
+def _listed(one: JobState[Any]) -> list[Arg]:
+    name = f"\n{one.entry}" if one.state == "dead" else on_wire(one.job.id)
+    return [name, f"{one.job.enqueued_at * 1000:.0f}" if one.job.enqueued_at else ""]
 
 
-def of_job(ops: Ops, job: Job[Any]) -> Op[Records]:
+def of_job(ops: Ops, one: JobState[Any]) -> Op[Records]:
     """Read the records of a listed job."""
-    return ops.op("steps", _listed(job), records)
+    return ops.op("steps", _listed(one), records)
 
 
 @frozen
@@ -62,9 +64,9 @@ def _head(row: Any) -> Head | None:
     return Head(began / 1000, text(build), text(name), text(kind), text(waits_for), held)
 
 
-def heads(ops: Ops, jobs: Sequence[Job[Any]]) -> Op[list[Head | None]]:
+def heads(ops: Ops, jobs: Sequence[JobState[Any]]) -> Op[list[Head | None]]:
     """Read the heads of the runs of listed jobs. A job that has taken no steps has none."""
-    args = [arg for job in jobs for arg in _listed(job)]
+    args = [arg for one in jobs for arg in _listed(one)]
     return ops.op("runs", args, lambda reply: list(map(_head, reply)))
 
 
