@@ -257,7 +257,7 @@ def reclaimed(reply: Any) -> Reclaimed:
         wait_of(due),
         wait_of(tick),
         bool(others and others[0]),
-        list(map(text, others[1:])),
+        tuple(map(text, others[1:])),
     )
 
 

@@ -58,7 +58,6 @@ def same(decode: Any, reply: Any) -> Any:
             Reclaimed(3, 0.025, 1, False, 2, None, 1.5),
         ),
         (replies.moved, [3, b""], (3, "")),
-        (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
         (replies.repairs, [b"ids", b"7", *range(12)], (Repairs(*range(12)), "ids", "7")),
         (result_ops.kept, [None, b"", b"r", "r", 0], [None, b"", b"r", b"r", False]),
     ],

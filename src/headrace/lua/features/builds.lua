@@ -1,6 +1,5 @@
 -- feature builds: runs that were held back for a worker of another build.
 -- KEYS   pinned (hash)
--- @feature runs
 -- `pinned`: entry of such a run → the ms until which it sleeps, and the build that began it, with a blank between them.
 local builds = {LOOKED_AT = 100, TOLD = 20}
 function builds.pin(pinned, entry, due, build) redis.call('HSET', pinned, entry, string.format('%.0f %s', due, build)) end
