@@ -48,6 +48,11 @@ class Part:
     type: str = "int"
     style: str = "plain"
 
+    @property
+    def base(self) -> str:
+        """The type of the values that the function of a step returns."""
+        return next(kind for kind, reads in READS.items() if self.type in reads)
+
 
 @frozen
 class Program:
@@ -77,7 +82,7 @@ class Program:
             elif part.kind == "child":
                 call = f'job.run(("q/child", 1), child={name})'
             else:
-                value = next(VALUES[kind] for kind, reads in READS.items() if part.type in reads)
+                value = VALUES[part.base]
                 lines.append(f"def f{number}() -> {part.type!r}: return {value}\n")
             if part.style == "helper":
                 lines.append(f"{define} h{number}(job): return {waits}{call}\n")
@@ -114,7 +119,7 @@ class Program:
         elif kind == "retype":
             parts[at] = evolve(part, type=dice.choice([t for t in VALUES if t != part.type]))
         elif kind == "fitting type":
-            parts[at] = evolve(part, type=dice.choice(READS[part.type]))
+            parts[at] = evolve(part, type=dice.choice(READS[part.base]))
         elif kind == "reshape":
             others = [k for k in ("step", *STOPS) if k != part.kind]
             parts[at] = evolve(part, kind=dice.choice(others))

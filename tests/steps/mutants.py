@@ -110,6 +110,13 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
 }
 
+# that the storm of deploys finds, and not the machine
+DEPLOYED: dict[str, Sequence[Edit]] = {
+    "a run that is held back spends an attempt": [
+        ("hold", "released = '=' .. token, itself = true", "itself = true")
+    ],
+}
+
 IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
     "a step that runs once is recorded at its end only": (
         run,

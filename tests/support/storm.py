@@ -35,10 +35,10 @@ class Orders:
     seed: int
     mutant: str = ""
 
-    def worker(self) -> Any:
+    def worker(self, **more: Any) -> Any:
         """Make a worker of threads or of tasks."""
         make: Any = Worker if self.kind == "threads" else AsyncWorker
-        return make(url=self.url, heartbeat=HEARTBEAT, timeout=TIMEOUT)
+        return make(url=self.url, heartbeat=HEARTBEAT, timeout=TIMEOUT, **more)
 
 
 class Writer:

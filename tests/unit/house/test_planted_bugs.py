@@ -26,7 +26,14 @@ def edits() -> Iterator[tuple[str, str, str, str]]:
         for script_name, old, new in mutant.edits:
             yield bug, script_name, old, new
     some = (model.MUTANTS, model.SCHEDULES, model.HAND_OVER, model.ORDERED, model.RESHARDING)
-    some += (flows.MUTANTS, steps.MUTANTS, steps.UNDONE, fair.PICKS, children.MUTANTS)
+    some += (
+        flows.MUTANTS,
+        steps.MUTANTS,
+        steps.UNDONE,
+        steps.DEPLOYED,
+        fair.PICKS,
+        children.MUTANTS,
+    )
     for bug, (changes, _) in (*fair.MUTANTS.items(), *fair.SLOTS.items()):
         for script_name, old, new in changes:
             yield bug, script_name, old, new
