@@ -37,9 +37,16 @@ class Stages(Guided):
     """The base of both flows, with the declaration of their stages."""
 
     def __init__(
-        self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
-        result_ttl: float | timedelta, fenced: bool, shards: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        namespace: str,
+        codec: Codec[Any] | None,
+        lookup: Sequence[str],
+        dead_limit: int,
+        result_ttl: float | timedelta,
+        fenced: bool,
+        shards: int = 1,
+    ) -> None:
         self.name = name
         options = QueueSettings(
             dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards
@@ -51,12 +58,22 @@ class Stages(Guided):
         return f"{type(self).__name__}({self.name!r})"
 
     def stage(
-        self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
-        concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
-        lease: float | timedelta = 60.0, max_attempts: int | None = ATTEMPTS, rate: Rate | Sequence[Rate] | None = None,
-        tracebacks: bool = False, fair: str | None = None, weights: Named | None = None,
+        self,
+        name: str,
+        *,
+        next: str | Sequence[str] = (),
+        children: str | Sequence[str] = (),
+        concurrency: int | None = None,
+        retry: Retry | None = None,
+        deadline: float | timedelta | None = None,
+        lease: float | timedelta = 60.0,
+        max_attempts: int | None = ATTEMPTS,
+        rate: Rate | Sequence[Rate] | None = None,
+        tracebacks: bool = False,
+        fair: str | None = None,
+        weights: Named | None = None,
         limits: Limit | Sequence[Limit] | None = None,
-    ) -> Callable[[F], F]:  # fmt: skip
+    ) -> Callable[[F], F]:
         """Declare a stage, whose jobs are in the queue `<flow>/<name>`. Runs begin in the stage
         that is declared first.
 
@@ -69,9 +86,15 @@ class Stages(Guided):
         if not isinstance(name, str):
             refuse_bare("@flow.stage", "a name", name)
         settings = evolve(
-            self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate, tracebacks=tracebacks, fair=fair,
-            weights=weights, limits=limits,
-        )  # fmt: skip
+            self.ops.settings,
+            lease=lease,
+            max_attempts=max_attempts,
+            rate=rate,
+            tracebacks=tracebacks,
+            fair=fair,
+            weights=weights,
+            limits=limits,
+        )
         options = {
             "concurrency": concurrency,
             "retry": retry,
@@ -108,9 +131,15 @@ class BaseFlow(Connected, Stages):
         return with_durability(op, self._durable if durable is None else Durability.of(durable))
 
     def _start(
-        self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,
-        headers: Mapping[str, str] | None, durable: str | None,
-    ) -> tuple[Call[Receipt], SendSpan | None]:  # fmt: skip
+        self,
+        payload: Any,
+        id: str | None,
+        attributes: Any,
+        stage: str | None,
+        delay: Delay,
+        headers: Mapping[str, str] | None,
+        durable: str | None,
+    ) -> tuple[Call[Receipt], SendSpan | None]:
         place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
         sending = SendSpan(place, headers=headers) if wanted() else None
         context = None if sending is None else sending.context

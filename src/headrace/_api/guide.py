@@ -7,10 +7,31 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 ADDS = dict.fromkeys(
-    ("add", "add_job", "apply_async", "call", "create_job", "defer", "delay", "enqueue_call", "enqueue_job",
-     "enqueue_task", "insert", "kiq", "produce", "publish", "push", "put", "schedule_job", "send", "send_message",
-     "send_with_options", "submit"), "enqueue(…)",
-)  # fmt: skip
+    (
+        "add",
+        "add_job",
+        "apply_async",
+        "call",
+        "create_job",
+        "defer",
+        "delay",
+        "enqueue_call",
+        "enqueue_job",
+        "enqueue_task",
+        "insert",
+        "kiq",
+        "produce",
+        "publish",
+        "push",
+        "put",
+        "schedule_job",
+        "send",
+        "send_message",
+        "send_with_options",
+        "submit",
+    ),
+    "enqueue(…)",
+)
 OF_QUEUES = {
     **ADDS,
     **dict.fromkeys(("enqueue_at", "enqueue_in"), "enqueue(payload, delay=…)"),

@@ -309,21 +309,45 @@ class AsyncAdmin(Guided, Generic[T]):
 
     @overload
     async def schedule(
-        self: AsyncAdmin[bytes], name: str, payload: Plain, *, every: float | timedelta | None = None,
-        cron: str | None = None, timezone: str | ZoneInfo | None = None, missed: str = "once",
-        headers: Mapping[str, str] | None = None, priority: int = 0, cost: float | None = None,
-    ) -> bool: ...  # fmt: skip
+        self: AsyncAdmin[bytes],
+        name: str,
+        payload: Plain,
+        *,
+        every: float | timedelta | None = None,
+        cron: str | None = None,
+        timezone: str | ZoneInfo | None = None,
+        missed: str = "once",
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> bool: ...
     @overload
     async def schedule(
-        self, name: str, payload: T, *, every: float | timedelta | None = None, cron: str | None = None,
-        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
-        priority: int = 0, cost: float | None = None,
-    ) -> bool: ...  # fmt: skip
+        self,
+        name: str,
+        payload: T,
+        *,
+        every: float | timedelta | None = None,
+        cron: str | None = None,
+        timezone: str | ZoneInfo | None = None,
+        missed: str = "once",
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> bool: ...
     async def schedule(
-        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
-        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
-        priority: int = 0, cost: float | None = None,
-    ) -> bool:  # fmt: skip
+        self,
+        name: str,
+        payload: Any,
+        *,
+        every: float | timedelta | None = None,
+        cron: str | None = None,
+        timezone: str | ZoneInfo | None = None,
+        missed: str = "once",
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> bool:
         """Make a job recur. Returns `True` if the name is new, and `False` if this replaced the
         schedule of that name.
 

@@ -37,21 +37,37 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
     """
 
     def __init__(
-        self, name: str, url: str | None = None, *, client: AsyncClient | None = None,
-        namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
-        dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
-        timeout: float | timedelta = 45.0, durable: str | None = None, shards: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        client: AsyncClient | None = None,
+        namespace: str = "headrace",
+        codec: Codec[Any] | None = None,
+        lookup: Sequence[str] = (),
+        dead_limit: int = 1000,
+        result_ttl: float | timedelta = 86400,
+        fenced: bool = False,
+        timeout: float | timedelta = 45.0,
+        durable: str | None = None,
+        shards: int = 1,
+    ) -> None:
         super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
         self._durable = Durability.of(durable)
         self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = Address.of(url, client, Redis, self)
 
     async def start(
-        self, payload: Any, *, id: str | None = None, attributes: Mapping[str, str | Sequence[str]] | None = None,
-        stage: str | None = None, delay: Delay = None, headers: Mapping[str, str] | None = None,
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,
+        attributes: Mapping[str, str | Sequence[str]] | None = None,
+        stage: str | None = None,
+        delay: Delay = None,
+        headers: Mapping[str, str] | None = None,
         durable: str | None = None,
-    ) -> Receipt:  # fmt: skip
+    ) -> Receipt:
         """Begin a run with *payload* in the first stage, or in *stage*. flow_start.lua, O(1).
 
         With *id* (no `/`), a run of that id that has not ended is left as it is, and the receipt

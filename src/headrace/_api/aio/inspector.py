@@ -54,10 +54,16 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
     """
 
     def __init__(
-        self, url: str | None = None, *, client: AsyncClient | None = None, namespace: str = "headrace",
-        codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
-        fresh: float | timedelta = 2.0, timeout: float | timedelta = 5.0,
-    ) -> None:  # fmt: skip
+        self,
+        url: str | None = None,
+        *,
+        client: AsyncClient | None = None,
+        namespace: str = "headrace",
+        codecs: Mapping[str, Codec[Any]] | None = None,
+        redact: Redact | None = None,
+        fresh: float | timedelta = 2.0,
+        timeout: float | timedelta = 5.0,
+    ) -> None:
         self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = place = Address.of(url, client, Redis, self)
         limits = seconds("fresh", fresh), REFUSALS

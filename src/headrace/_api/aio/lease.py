@@ -18,9 +18,14 @@ class AsyncLease(BaseLease["AsyncQueue[T]", T], Generic[T]):
     """A claim on a job until a deadline, and the handle that settles it."""
 
     async def complete(
-        self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None, *,
-        timeout: Timeout = None, durable: str | None = None,
-    ) -> bool:  # fmt: skip
+        self,
+        result: Any = None,
+        then: Sequence[NewJob[Any]] = (),
+        fenced: bool | None = None,
+        *,
+        timeout: Timeout = None,
+        durable: str | None = None,
+    ) -> bool:
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost
         on the way.
 

@@ -89,19 +89,37 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
     @overload
     def __init__(
-        self: AsyncQueue[bytes], name: str, url: str | None = None, *, client: AsyncClient | None = None,
-        namespace: str = "headrace", codec: None = None, **options: Unpack[QueueOptions],
-    ) -> None: ...  # fmt: skip
+        self: AsyncQueue[bytes],
+        name: str,
+        url: str | None = None,
+        *,
+        client: AsyncClient | None = None,
+        namespace: str = "headrace",
+        codec: None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
     @overload
     def __init__(
-        self, name: str, url: str | None = None, *, client: AsyncClient | None = None,
-        namespace: str = "headrace", codec: Codec[T], **options: Unpack[QueueOptions],
-    ) -> None: ...  # fmt: skip
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        client: AsyncClient | None = None,
+        namespace: str = "headrace",
+        codec: Codec[T],
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
     @with_options()
     def __init__(
-        self, name: str, url: str | None = None, *, client: AsyncClient | None = None,
-        namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        client: AsyncClient | None = None,
+        namespace: str = "headrace",
+        codec: Codec[Any] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
         settings = QueueSettings.of(type(self), options)
         super().__init__(name, Address.of(url, client, Redis, self), settings, codec, namespace)
 
@@ -120,25 +138,52 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
     @overload
     async def enqueue(
-        self: AsyncQueue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
-        priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        self: AsyncQueue[bytes],
+        payload: Plain | NewJob[Plain],
+        *,
+        id: str | None = None,
+        delay: Delay = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+        key: str | None = None,
+        cost: float | None = None,
         **conditions: Unpack[Conditions],
-    ) -> AsyncReceipt: ...  # fmt: skip
+    ) -> AsyncReceipt: ...
     @overload
     async def enqueue(
-        self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        self,
+        payload: T | NewJob[T],
+        *,
+        id: str | None = None,
+        delay: Delay = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+        key: str | None = None,
+        cost: float | None = None,
         **conditions: Unpack[Conditions],
-    ) -> AsyncReceipt: ...  # fmt: skip
+    ) -> AsyncReceipt: ...
     @with_conditions
     async def enqueue(
-        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,
+        delay: Delay = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+        key: str | None = None,
+        cost: float | None = None,
         **conditions: Unpack[Conditions],
-    ) -> AsyncReceipt:  # fmt: skip
+    ) -> AsyncReceipt:
         """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`), on the
         server's clock.
 
@@ -172,18 +217,33 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
     @overload
     async def enqueue_many(
-        self: AsyncQueue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
-        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
-    ) -> list[AsyncReceipt]: ...  # fmt: skip
+        self: AsyncQueue[bytes],
+        jobs: Iterable[Plain | NewJob[Plain]],
+        *,
+        trace_each: bool = False,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> list[AsyncReceipt]: ...
     @overload
     async def enqueue_many(
-        self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None,
-    ) -> list[AsyncReceipt]: ...  # fmt: skip
+        self,
+        jobs: Iterable[T | NewJob[T]],
+        *,
+        trace_each: bool = False,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> list[AsyncReceipt]: ...
     async def enqueue_many(
-        self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None,
-    ) -> list[AsyncReceipt]:  # fmt: skip
+        self,
+        jobs: Iterable[Any],
+        *,
+        trace_each: bool = False,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> list[AsyncReceipt]:
         """Add any number of payloads or `NewJob`s. Returns a receipt for each, in order.
 
         All are checked first, and if one is bad, nothing is sent. Then they go in parts of bounded
@@ -206,18 +266,31 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
     @overload
     async def enqueue_stream(
-        self: AsyncQueue[bytes], jobs: Stream[Plain | NewJob[Plain]],
-        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
-    ) -> int: ...  # fmt: skip
+        self: AsyncQueue[bytes],
+        jobs: Stream[Plain | NewJob[Plain]],
+        progress: Callable[[int], object] | None = None,
+        *,
+        timeout: Timeout = None,
+        full: Full | None = None,
+    ) -> int: ...
     @overload
     async def enqueue_stream(
-        self, jobs: Stream[T | NewJob[T]],
-        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
-    ) -> int: ...  # fmt: skip
+        self,
+        jobs: Stream[T | NewJob[T]],
+        progress: Callable[[int], object] | None = None,
+        *,
+        timeout: Timeout = None,
+        full: Full | None = None,
+    ) -> int: ...
     async def enqueue_stream(
-        self, jobs: Stream[Any], progress: Callable[[int], object] | None = None, *,
-        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        jobs: Stream[Any],
+        progress: Callable[[int], object] | None = None,
+        *,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> int:
         """Add any number of payloads or `NewJob`s, as they come. Returns their number.
 
         It uses bounded memory, because it works like `enqueue_many` of a bounded number of jobs at
@@ -256,9 +329,12 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
             )
 
     async def lease(
-        self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        self,
+        block: float | timedelta | None = 0.0,
+        *,
+        duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> AsyncLease[T] | None:  # fmt: skip
+    ) -> AsyncLease[T] | None:
         """Lease the next job. Returns `None` if there is none within *block* seconds. 0 does not
         wait, and `None` waits for ever.
 
@@ -271,9 +347,13 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         return leases[0] if leases else None
 
     async def lease_many(
-        self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        self,
+        n: int,
+        block: float | timedelta | None = 0.0,
+        *,
+        duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> list[AsyncLease[T]]:  # fmt: skip
+    ) -> list[AsyncLease[T]]:
         """Lease up to *n* jobs, as `lease` does. It waits for the first, then takes all that are
         available. 1.5-2.5 µs a job.
         """
@@ -316,9 +396,14 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         return won
 
     async def complete_many(
-        self, leases: Sequence[AsyncLease[T]], results: Sequence[Any] | Mapping[str, Any] | None = None,
-        fenced: bool | None = None, *, timeout: Timeout = None, durable: str | None = None,
-    ) -> list[bool]:  # fmt: skip
+        self,
+        leases: Sequence[AsyncLease[T]],
+        results: Sequence[Any] | Mapping[str, Any] | None = None,
+        fenced: bool | None = None,
+        *,
+        timeout: Timeout = None,
+        durable: str | None = None,
+    ) -> list[bool]:
         """Complete the job of each lease, as `complete` does. Returns a bool for each, in order.
 
         *results*: as many as leases, in their order, or some by the ids of the jobs. `None` is no

@@ -308,21 +308,45 @@ class Admin(Guided, Generic[T]):
 
     @overload
     def schedule(
-        self: Admin[bytes], name: str, payload: Plain, *, every: float | timedelta | None = None,
-        cron: str | None = None, timezone: str | ZoneInfo | None = None, missed: str = "once",
-        headers: Mapping[str, str] | None = None, priority: int = 0, cost: float | None = None,
-    ) -> bool: ...  # fmt: skip
+        self: Admin[bytes],
+        name: str,
+        payload: Plain,
+        *,
+        every: float | timedelta | None = None,
+        cron: str | None = None,
+        timezone: str | ZoneInfo | None = None,
+        missed: str = "once",
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> bool: ...
     @overload
     def schedule(
-        self, name: str, payload: T, *, every: float | timedelta | None = None, cron: str | None = None,
-        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
-        priority: int = 0, cost: float | None = None,
-    ) -> bool: ...  # fmt: skip
+        self,
+        name: str,
+        payload: T,
+        *,
+        every: float | timedelta | None = None,
+        cron: str | None = None,
+        timezone: str | ZoneInfo | None = None,
+        missed: str = "once",
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> bool: ...
     def schedule(
-        self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
-        timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
-        priority: int = 0, cost: float | None = None,
-    ) -> bool:  # fmt: skip
+        self,
+        name: str,
+        payload: Any,
+        *,
+        every: float | timedelta | None = None,
+        cron: str | None = None,
+        timezone: str | ZoneInfo | None = None,
+        missed: str = "once",
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        cost: float | None = None,
+    ) -> bool:
         """Make a job recur. Returns `True` if the name is new, and `False` if this replaced the
         schedule of that name.
 

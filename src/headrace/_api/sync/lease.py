@@ -19,9 +19,14 @@ class Lease(BaseLease["Queue[T]", T], Generic[T]):
     """A claim on a job until a deadline, and the handle that settles it."""
 
     def complete(
-        self, result: Any = None, then: Sequence[NewJob[Any]] = (), fenced: bool | None = None, *,
-        timeout: Timeout = None, durable: str | None = None,
-    ) -> bool:  # fmt: skip
+        self,
+        result: Any = None,
+        then: Sequence[NewJob[Any]] = (),
+        fenced: bool | None = None,
+        *,
+        timeout: Timeout = None,
+        durable: str | None = None,
+    ) -> bool:
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost
         on the way.
 

@@ -90,19 +90,37 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
     @overload
     def __init__(
-        self: Queue[bytes], name: str, url: str | None = None, *, client: Client | None = None,
-        namespace: str = "headrace", codec: None = None, **options: Unpack[QueueOptions],
-    ) -> None: ...  # fmt: skip
+        self: Queue[bytes],
+        name: str,
+        url: str | None = None,
+        *,
+        client: Client | None = None,
+        namespace: str = "headrace",
+        codec: None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
     @overload
     def __init__(
-        self, name: str, url: str | None = None, *, client: Client | None = None,
-        namespace: str = "headrace", codec: Codec[T], **options: Unpack[QueueOptions],
-    ) -> None: ...  # fmt: skip
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        client: Client | None = None,
+        namespace: str = "headrace",
+        codec: Codec[T],
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
     @with_options()
     def __init__(
-        self, name: str, url: str | None = None, *, client: Client | None = None,
-        namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        client: Client | None = None,
+        namespace: str = "headrace",
+        codec: Codec[Any] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
         settings = QueueSettings.of(type(self), options)
         super().__init__(name, Address.of(url, client, Redis, self), settings, codec, namespace)
 
@@ -121,25 +139,52 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
     @overload
     def enqueue(
-        self: Queue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
-        priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        self: Queue[bytes],
+        payload: Plain | NewJob[Plain],
+        *,
+        id: str | None = None,
+        delay: Delay = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+        key: str | None = None,
+        cost: float | None = None,
         **conditions: Unpack[Conditions],
-    ) -> Receipt: ...  # fmt: skip
+    ) -> Receipt: ...
     @overload
     def enqueue(
-        self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        self,
+        payload: T | NewJob[T],
+        *,
+        id: str | None = None,
+        delay: Delay = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+        key: str | None = None,
+        cost: float | None = None,
         **conditions: Unpack[Conditions],
-    ) -> Receipt: ...  # fmt: skip
+    ) -> Receipt: ...
     @with_conditions
     def enqueue(
-        self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
-        headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        self,
+        payload: Any,
+        *,
+        id: str | None = None,
+        delay: Delay = None,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+        key: str | None = None,
+        cost: float | None = None,
         **conditions: Unpack[Conditions],
-    ) -> Receipt:  # fmt: skip
+    ) -> Receipt:
         """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`), on the
         server's clock.
 
@@ -173,18 +218,33 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
     @overload
     def enqueue_many(
-        self: Queue[bytes], jobs: Iterable[Plain | NewJob[Plain]], *, trace_each: bool = False,
-        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
-    ) -> list[Receipt]: ...  # fmt: skip
+        self: Queue[bytes],
+        jobs: Iterable[Plain | NewJob[Plain]],
+        *,
+        trace_each: bool = False,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> list[Receipt]: ...
     @overload
     def enqueue_many(
-        self, jobs: Iterable[T | NewJob[T]], *, trace_each: bool = False, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None,
-    ) -> list[Receipt]: ...  # fmt: skip
+        self,
+        jobs: Iterable[T | NewJob[T]],
+        *,
+        trace_each: bool = False,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> list[Receipt]: ...
     def enqueue_many(
-        self, jobs: Iterable[Any], *, trace_each: bool = False, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None,
-    ) -> list[Receipt]:  # fmt: skip
+        self,
+        jobs: Iterable[Any],
+        *,
+        trace_each: bool = False,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> list[Receipt]:
         """Add any number of payloads or `NewJob`s. Returns a receipt for each, in order.
 
         All are checked first, and if one is bad, nothing is sent. Then they go in parts of bounded
@@ -207,18 +267,31 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
     @overload
     def enqueue_stream(
-        self: Queue[bytes], jobs: Stream[Plain | NewJob[Plain]],
-        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
-    ) -> int: ...  # fmt: skip
+        self: Queue[bytes],
+        jobs: Stream[Plain | NewJob[Plain]],
+        progress: Callable[[int], object] | None = None,
+        *,
+        timeout: Timeout = None,
+        full: Full | None = None,
+    ) -> int: ...
     @overload
     def enqueue_stream(
-        self, jobs: Stream[T | NewJob[T]],
-        progress: Callable[[int], object] | None = None, *, timeout: Timeout = None, full: Full | None = None,
-    ) -> int: ...  # fmt: skip
+        self,
+        jobs: Stream[T | NewJob[T]],
+        progress: Callable[[int], object] | None = None,
+        *,
+        timeout: Timeout = None,
+        full: Full | None = None,
+    ) -> int: ...
     def enqueue_stream(
-        self, jobs: Stream[Any], progress: Callable[[int], object] | None = None, *,
-        timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        jobs: Stream[Any],
+        progress: Callable[[int], object] | None = None,
+        *,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        durable: str | None = None,
+    ) -> int:
         """Add any number of payloads or `NewJob`s, as they come. Returns their number.
 
         It uses bounded memory, because it works like `enqueue_many` of a bounded number of jobs at
@@ -251,9 +324,12 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
             self._warn_of_differences(answer or self._executor.attempt(declaration, COURTESY_S))
 
     def lease(
-        self, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        self,
+        block: float | timedelta | None = 0.0,
+        *,
+        duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> Lease[T] | None:  # fmt: skip
+    ) -> Lease[T] | None:
         """Lease the next job. Returns `None` if there is none within *block* seconds. 0 does not
         wait, and `None` waits for ever.
 
@@ -266,9 +342,13 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         return leases[0] if leases else None
 
     def lease_many(
-        self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
+        self,
+        n: int,
+        block: float | timedelta | None = 0.0,
+        *,
+        duration: float | timedelta | None = None,
         at_most_once: bool = False,
-    ) -> list[Lease[T]]:  # fmt: skip
+    ) -> list[Lease[T]]:
         """Lease up to *n* jobs, as `lease` does. It waits for the first, then takes all that are
         available. 1.5-2.5 µs a job.
         """
@@ -311,9 +391,14 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         return won
 
     def complete_many(
-        self, leases: Sequence[Lease[T]], results: Sequence[Any] | Mapping[str, Any] | None = None,
-        fenced: bool | None = None, *, timeout: Timeout = None, durable: str | None = None,
-    ) -> list[bool]:  # fmt: skip
+        self,
+        leases: Sequence[Lease[T]],
+        results: Sequence[Any] | Mapping[str, Any] | None = None,
+        fenced: bool | None = None,
+        *,
+        timeout: Timeout = None,
+        durable: str | None = None,
+    ) -> list[bool]:
         """Complete the job of each lease, as `complete` does. Returns a bool for each, in order.
 
         *results*: as many as leases, in their order, or some by the ids of the jobs. `None` is no

@@ -99,9 +99,14 @@ def _rest(start: float, limit: float | None) -> Call[float]:
 
 
 def admit_many(
-    admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None = None,
+    admission: Admission,
+    jobs: Iterable[Any],
+    limit: float | None,
+    *,
+    whole: bool,
+    context: Context | None = None,
     bind: Callable[[list[Receipt]], object] = len,
-) -> Call[list[Receipt]]:  # fmt: skip
+) -> Call[list[Receipt]]:
     """Like `enqueue_many`, part by part. *limit* bounds each part, or the *whole* call."""
     receipts: list[Receipt] = []
     since = (yield from Now()) if whole else None

@@ -109,11 +109,18 @@ class QueueViews(Reader):
             if ops.keys.shard is not None
         )
         return QueueView(
-            name, counts, max(lag for _, lag, _ in read), any(about.paused for about in abouts),
-            max(about.levels for about in abouts), self._workers[name][1],
-            rates, line, shards, looks=tuple(at for at, _, _ in steps[1:]),
+            name,
+            counts,
+            max(lag for _, lag, _ in read),
+            any(about.paused for about in abouts),
+            max(about.levels for about in abouts),
+            self._workers[name][1],
+            rates,
+            line,
+            shards,
+            looks=tuple(at for at, _, _ in steps[1:]),
             terms=max(abouts, key=lambda about: about.declaration).declared.get("terms", ""),
-        )  # fmt: skip
+        )
 
     def queue(self, name: str) -> Call[QueuePage]:
         self._ops_factory.whole(name)  # refused before anything is sent

@@ -60,9 +60,15 @@ class Redaction:
         return evolve(view, timeline=(*first, *_ended(view), last))
 
     def job(
-        self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
-        position: int | None = None, whole: bool = False, now: float | None = None,
-    ) -> JobView:  # fmt: skip
+        self,
+        state: JobState[Any],
+        *,
+        token: int | None = None,
+        until: float | None = None,
+        position: int | None = None,
+        whole: bool = False,
+        now: float | None = None,
+    ) -> JobView:
         """Make the view of a job. It has only the beginnings of its texts, unless *whole*. *now* is
         the server's time.
         """
@@ -78,14 +84,31 @@ class Redaction:
             for name, value in (job.headers.items() if whole else ())
         }
         view = JobView(
-            job.id, job.queue, state.state, job.attempt, job.priority, state.enqueued_at,
-            self.payload(job, job.payload, "payload"), headers, state.worker, state.since, state.due,
+            job.id,
+            job.queue,
+            state.state,
+            job.attempt,
+            job.priority,
+            state.enqueued_at,
+            self.payload(job, job.payload, "payload"),
+            headers,
+            state.worker,
+            state.since,
+            state.due,
             None if reason is None else bounded(reason, 2000)[0],
-            None if traceback is None else bounded(traceback)[0], token, until, position,
-            kind=self.kind(job), wait=wait_of(state), duration=duration_of(state, now),
-            finished=state.since if state.state in ENDS else None, deliveries=state.deliveries,
-            suspended=state.suspended, overcome=state.overcome, children=state.children,
-        )  # fmt: skip
+            None if traceback is None else bounded(traceback)[0],
+            token,
+            until,
+            position,
+            kind=self.kind(job),
+            wait=wait_of(state),
+            duration=duration_of(state, now),
+            finished=state.since if state.state in ENDS else None,
+            deliveries=state.deliveries,
+            suspended=state.suspended,
+            overcome=state.overcome,
+            children=state.children,
+        )
         if not whole:
             return view
         view = evolve(

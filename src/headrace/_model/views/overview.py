@@ -48,9 +48,17 @@ class Totals:
         workers = len({name for queue in queues for name in queue.alive_names})
         waiting = counts.waiting + counts.parked
         return cls(
-            waiting, counts.leased, counts.delayed, counts.blocked, counts.dead, counts.completed, enqueued, completed,
-            lag, workers,
-        )  # fmt: skip
+            waiting,
+            counts.leased,
+            counts.delayed,
+            counts.blocked,
+            counts.dead,
+            counts.completed,
+            enqueued,
+            completed,
+            lag,
+            workers,
+        )
 
 
 @frozen

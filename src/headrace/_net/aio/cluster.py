@@ -73,9 +73,14 @@ SCANNED_AT_ONCE = 1 << 14  # nodes that the cursor of a scan can tell apart
 
 
 def executor_of(
-    url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
-    attend: Attend | None = None, *, shares: bool = False,
-) -> AsyncExecutor:  # fmt: skip
+    url: str | None = None,
+    client: Any = None,
+    budget: float = RETRY_BUDGET_S,
+    outage: Outage | None = None,
+    attend: Attend | None = None,
+    *,
+    shares: bool = False,
+) -> AsyncExecutor:
     if names_cluster(url, client):
         return AsyncClusterExecutor(seeds(url, client, ConnectionPool), budget, outage)
     return AsyncExecutor(url, client, budget, outage, attend, shares=shares)

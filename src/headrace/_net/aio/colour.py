@@ -16,10 +16,29 @@ from redis import exceptions as errors
 from redis.asyncio import ConnectionPool
 
 __all__ = [
-    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
-    "background", "bounded", "callable_here", "condition", "event", "happens", "here", "holds",
-    "lock", "made", "next_of", "settled", "sleep", "takes_steps",
-]  # fmt: skip
+    "Background",
+    "Condition",
+    "ConnectionPool",
+    "Driven",
+    "Event",
+    "Queue",
+    "access",
+    "all_of",
+    "background",
+    "bounded",
+    "callable_here",
+    "condition",
+    "event",
+    "happens",
+    "here",
+    "holds",
+    "lock",
+    "made",
+    "next_of",
+    "settled",
+    "sleep",
+    "takes_steps",
+]
 
 T = TypeVar("T")
 Driven = Coroutine[Any, Any, T]  # the type of a call that is awaited

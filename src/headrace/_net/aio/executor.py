@@ -33,9 +33,15 @@ class AsyncExecutor(AsyncTrips):
     _sleep = staticmethod(asyncio.sleep)
 
     def __init__(
-        self, url: str | None = None, client: redis.asyncio.Redis | None = None, budget: float = RETRY_BUDGET_S,
-        outage: Outage | None = None, attend: Attend | None = None, *, shares: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        url: str | None = None,
+        client: redis.asyncio.Redis | None = None,
+        budget: float = RETRY_BUDGET_S,
+        outage: Outage | None = None,
+        attend: Attend | None = None,
+        *,
+        shares: bool = False,
+    ) -> None:
         theirs = None if client is None else client.connection_pool
         pool = (
             AsyncPool.shared(url, theirs, self, attend)

@@ -103,12 +103,27 @@ class Attend(Protocol):
 
 AT_LEAST_S = BLOCK_S + 2.0  # seconds of a socket's timeout: a blocked read ends before that
 NOT_COPIED = {  # settings of a client that we set ourselves, or that make no sense in another pool
-    "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
-    "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
-    "oss_cluster_maint_notifications_handler", "maintenance_state", "maintenance_notification_hash",
-    "orig_host_address", "orig_socket_timeout", "orig_socket_connect_timeout", "himport_registry",
-    "connection_pool", "command_packer", "parser_class", "encoding", "encoding_errors",
-}  # fmt: skip
+    "retry",
+    "retry_on_error",
+    "retry_on_timeout",
+    "decode_responses",
+    "socket_timeout",
+    "event_dispatcher",
+    "maint_notifications_config",
+    "maint_notifications_pool_handler",
+    "oss_cluster_maint_notifications_handler",
+    "maintenance_state",
+    "maintenance_notification_hash",
+    "orig_host_address",
+    "orig_socket_timeout",
+    "orig_socket_connect_timeout",
+    "himport_registry",
+    "connection_pool",
+    "command_packer",
+    "parser_class",
+    "encoding",
+    "encoding_errors",
+}
 
 
 class Packer:

@@ -74,9 +74,14 @@ SCANNED_AT_ONCE = 1 << 14  # nodes that the cursor of a scan can tell apart
 
 
 def executor_of(
-    url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
-    attend: Attend | None = None, *, shares: bool = False,
-) -> Executor:  # fmt: skip
+    url: str | None = None,
+    client: Any = None,
+    budget: float = RETRY_BUDGET_S,
+    outage: Outage | None = None,
+    attend: Attend | None = None,
+    *,
+    shares: bool = False,
+) -> Executor:
     if names_cluster(url, client):
         return ClusterExecutor(seeds(url, client, ConnectionPool), budget, outage)
     return Executor(url, client, budget, outage, attend, shares=shares)

@@ -16,9 +16,20 @@ from headrace.inspect import JobsPage, KindsPage, QueuePage, QueueView
 from headrace.platform import WORDS
 
 ONWARD = (  # the fields of a bulk action
-    "action", "state", "cursor", "reason", "kind", "group", "looked", "matched", "done", "confirm", "rest", "within",
+    "action",
+    "state",
+    "cursor",
+    "reason",
+    "kind",
+    "group",
+    "looked",
+    "matched",
+    "done",
+    "confirm",
+    "rest",
+    "within",
     "total",
-)  # fmt: skip
+)
 FILTERS = ("kind", "end", "header", "reason", "payload", "since", "until", "order")
 MINUTES = SPANS["2h"][2]  # of the charts of trends
 SORTED = {
