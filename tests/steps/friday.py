@@ -17,6 +17,7 @@ import json
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ from attrs import define, evolve, field, frozen
 from headrace import Job, Limit, Queue, Retry
 from headrace.codecs import JSONCodec
 from headrace.errors import CodecError, ConfigurationError
-from tests.children.conftest import awaiting, plain
 from tests.steps.changes import KINDS, Part, Program, made
-from tests.steps.mutants import DEPLOYED, IN_MODULES, MUTANTS
+from tests.steps.mutants import IN_MODULES, IN_STORMS, MUTANTS
 from tests.support import storm
 from tests.support.awaiting import until
+from tests.support.engines import blocking, coroutine
 from tests.support.planted import plant, plant_scripts
 from tests.support.storm import Orders, Player, Writer
 
@@ -128,16 +129,15 @@ class Handler(Writer):
     def take(self, job: Job, part: Part) -> Any:
         match part.kind:
             case "sleep":
-                yield job.sleep(part.name, NAP_S * self.dice.random())
+                yield partial(job.sleep, part.name, NAP_S * self.dice.random())
             case "wait":
-                return (yield job.wait_for(part.name))
+                return (yield partial(job.wait_for, part.name))
             case "child":
-                return (yield job.run((CHILDREN, part.name), child=part.name))
+                return (yield partial(job.run, (CHILDREN, part.name), child=part.name))
             case _:
-                return (yield job.step(part.name, self.function(job.id, part)))
+                return (yield partial(job.step, part.name, self.function(job.id, part)))
 
-    def child(self, job: Job) -> Any:
-        yield from ()
+    def child(self, job: Job) -> int:
         assert job.parent is not None
         return self.noted(job.parent[1], str(job.payload))
 
@@ -145,13 +145,14 @@ class Handler(Writer):
 def work(orders: Orders) -> None:
     """Run a worker with the code that is deployed now."""
     patch = pytest.MonkeyPatch()
-    if orders.mutant in MUTANTS | DEPLOYED:
-        plant_scripts(patch, (MUTANTS | DEPLOYED)[orders.mutant])
+    scripts = MUTANTS | IN_STORMS
+    if orders.mutant in scripts:
+        plant_scripts(patch, scripts[orders.mutant])
     elif orders.mutant:
         plant(patch, *IN_MODULES[orders.mutant])
     code = Code.read(orders.ledger.with_name("code"))
     handler, worker = Handler(orders, code), orders.worker(build=code.build)
-    adapt = plain if orders.kind == "threads" else awaiting
+    adapt = blocking if orders.kind == "threads" else coroutine
     queue = code.declared(orders.url)
     worker.handler(queue, concurrency=8, retry=ONCE, runs=code.rule)(adapt(handler.run))
     worker.handler(CHILDREN, codec=JSONCodec(), retry=ONCE)(adapt(handler.child))

@@ -110,11 +110,19 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
 }
 
-# that the storm of deploys finds, and not the machine
-DEPLOYED: dict[str, Sequence[Edit]] = {
+# that storms find, and no machine
+IN_STORMS: dict[str, Sequence[Edit]] = {
     "a run that is held back spends an attempt": [
         ("hold", "released = '=' .. token, itself = true", "itself = true")
     ],
+}
+
+MODULES_IN_STORMS: dict[str, tuple[ModuleType, str, str]] = {
+    "a run that dies is not undone": (
+        undo,
+        "return ends and (self.mode(run) is not None or bool(self.due(run)))",
+        "return False",
+    ),
 }
 
 IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {

@@ -44,6 +44,9 @@ def test_storm(tmp_path: Path) -> None:
     [
         ("a zombie's step is recorded", ("zombie", "twice", "other values")),
         ("a step that runs once is recorded at its end only", ("once",)),
+        ("the end of a child is not told", ("forgotten",)),
+        ("each end counts as completed", ("phantom",)),
+        ("a run that dies is not undone", ("not undone",)),
     ],
 )
 def test_planted_bug_of_a_storm(mutant: str, complaint: tuple[str, ...], tmp_path: Path) -> None:
@@ -63,8 +66,14 @@ def test_planted_bug_of_a_storm(mutant: str, complaint: tuple[str, ...], tmp_pat
         ("beg r s2 a\ndbt r s2\nred r s2\nbeg r s2 b", ""),
         ("beg r s0 a\nend r s0 a\nfin r a\nbeg r s0 b\nend r s0 b\nfin r b", "other values"),
         ("bad r what", "bad"),
-        ("beg r s0 a\nend r s0 a\nund r s0 a\nbeg r s0 b\nend r s0 b\nfin r b", ""),
-        ("beg r s0 a\nend r s0 a\nund r s0 a\nfin r a", "undone"),
+        ("die r\nbeg r s0 a\nend r s0 a\nund r s0 a\nbeg r s0 b\nend r s0 b\nfin r b", ""),
+        ("die r\nbeg r s0 a\nend r s0 a\nund r s0 a\nfin r a", "undone"),
+        ("beg r s0 a\nend r s0 a\nund r s0 a", "undone"),
+        ("beg r s0 a\nend r s0 a\nrec r s0 a\ndie r\nded r", "not undone"),
+        ("beg r s0 a\nend r s0 a\nrec r s0 a\ndie r\nund r s0 a\nded r", ""),
+        ("cho r done\ncho r late", "another choice"),
+        ("cho r done\nded r\nred r own\ncho r late", ""),
+        ("beg r c a\nend r c a\nrec r c a\nbeg r c b\nend r c b\nrec r c b", "twice"),
     ],
 )
 def test_the_judge(ledger: str, complaint: str) -> None:

@@ -1,5 +1,4 @@
-"""A storm over one queue. Workers are killed, suspended and cut off, and the server is killed.
-Ledgers judge it."""
+"""A storm over one queue: workers are killed, suspended and cut off, and the server is killed."""
 
 from __future__ import annotations
 
@@ -164,6 +163,10 @@ class Storm(ABC):
 
     # -- the story ---------------------------------------------------------------------------------
 
+    def present(self) -> int:
+        """Count the jobs that have not ended."""
+        return self.queue.counts().present
+
     @abstractmethod
     def declared(self, url: str) -> Queue[Any]:
         """Return the queue, as all programs declare it."""
@@ -225,7 +228,7 @@ class Storm(ABC):
             player.wakes = 0.0
             player.signal(signal.SIGCONT)
         deadline = time.monotonic() + self.PATIENCE
-        while self.queue.counts().present:
+        while self.present():
             assert time.monotonic() < deadline, f"{self.queue.counts()}, {self.story()}"
             self.tend()
             self.last_round()
@@ -244,11 +247,8 @@ class Storm(ABC):
         """Complain of the keys of the queue that should be gone. Facts of workers that died, and
         tallies, are kept for a day."""
         names = (name.partition(f":{self.NAME}:")[2] for name in self.client.scan_iter(count=1000))
-        left = (
-            {name.partition(":")[0] for name in names}
-            - self.LEFT
-            - {"lane", "result", "facts", "tallies"}
-        )
+        known = self.LEFT | {"", "lane", "result", "facts", "tallies"}
+        left = {name.partition(":")[0] for name in names} - known
         return [f"left behind: {name}" for name in sorted(left)]
 
     def faults(self) -> str:

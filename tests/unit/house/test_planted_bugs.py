@@ -30,7 +30,7 @@ def edits() -> Iterator[tuple[str, str, str, str]]:
         flows.MUTANTS,
         steps.MUTANTS,
         steps.UNDONE,
-        steps.DEPLOYED,
+        steps.IN_STORMS,
         fair.PICKS,
         children.MUTANTS,
     )
@@ -91,7 +91,7 @@ def test_it_fits_a_module(bug: str) -> None:
 
 
 CORE = model.HAND_OVER_IN_MODULES | model.RESHARDING_IN_MODULES | steps.IN_MODULES
-CORE |= steps.UNDONE_IN_MODULES
+CORE |= steps.UNDONE_IN_MODULES | steps.MODULES_IN_STORMS
 
 
 @each("bug", CORE)
