@@ -273,6 +273,7 @@ def test_moved_before_it_begins(connect, client: redis.Redis, way: str) -> None:
     assert queue.counts() == Counts(delayed=1, enqueued=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", BEGUN)
 @pytest.mark.parametrize("if_exists", [Replace(), Debounce(2 * LONG), Debounce(LONG, replace=True)])
 def test_one_that_has_begun_is_left_alone(connect, way: str, if_exists: Any) -> None:

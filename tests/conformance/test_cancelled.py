@@ -108,6 +108,7 @@ ADDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ADDS)
 @pytest.mark.parametrize("options", [{}, {"max_waiting": 10}], ids=["plain", "bounded"])
 def test_a_new_job_of_its_id_was_not_cancelled(

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue
+from tests.support.facts import each
 from tests.support.program import Program
 from tests.support.servers import Server
 
@@ -188,7 +189,7 @@ def test_redeclare_a_sharded_queue(within: Program, newest: Server) -> None:
         assert len(queue.lease_many(20)) == 16
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "why"),
     [
         ((), "give --fair or --limit, or --none alone"),

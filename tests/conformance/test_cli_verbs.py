@@ -15,6 +15,7 @@ import pytest
 
 from headrace import Counts, FanOut, Flow, NewJob, Queue
 from tests.support.awaiting import until
+from tests.support.facts import each
 from tests.support.program import PATIENCE, Program, Terminal, refused, started
 from tests.support.servers import Server
 
@@ -113,7 +114,7 @@ def test_options_stand_before_or_after(within: Program, queue: Queue, newest: Se
 DESTRUCTIVE = ["purge", "delete", "expire", "fail-worker w", "dead purge"]
 
 
-@pytest.mark.parametrize("command", DESTRUCTIVE)
+@each("command", DESTRUCTIVE)
 def test_nothing_is_destroyed_unasked(within: Program, queue: Queue, command: str) -> None:
     """Without a terminal there is no user to ask."""
     before = queue.counts()

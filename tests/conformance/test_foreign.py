@@ -76,6 +76,7 @@ def looked_at(queue: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.differs("position")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_entry_in_every_state(
@@ -132,6 +133,7 @@ def test_an_entry_in_every_state(
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.differs("position")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_dead_letter(queue: Any, client: redis.Redis, shape: str) -> None:
@@ -156,6 +158,7 @@ def test_a_dead_letter(queue: Any, client: redis.Redis, shape: str) -> None:
     assert queue.counts().lost == before
 
 
+@pytest.mark.sampled
 @pytest.mark.differs("position")
 @pytest.mark.parametrize("body", BODIES)
 def test_a_delayed_body(queue: Any, client: redis.Redis, body: str) -> None:

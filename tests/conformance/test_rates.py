@@ -317,6 +317,7 @@ VERBS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_a_limit_holds_back_is_delayed_for_every_verb(connect, verb):
     queue = connect("q/one", rate=BY_GROUP)

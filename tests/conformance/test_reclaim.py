@@ -650,6 +650,7 @@ BY_HAND = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize(
     ("act", "left", "won", "lost"), BY_HAND, ids=[row[0].__name__ for row in BY_HAND]

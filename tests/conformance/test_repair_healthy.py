@@ -139,6 +139,7 @@ FEATURES: dict[str, tuple[Callable[[Any], None], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("fill", "options"), FEATURES.values(), ids=FEATURES.keys())
 def test_a_healthy_queue_repairs_to_nothing(
     connect: Any, fill: Callable[[Any], None], options: dict[str, Any]

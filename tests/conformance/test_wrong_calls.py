@@ -41,7 +41,7 @@ class Kinds(NamedTuple):
 
 
 COLOURS = [Kinds(Queue, Worker, Flow, Tasks), Kinds(AsyncQueue, AsyncWorker, AsyncFlow, AsyncTasks)]
-BOTH = pytest.mark.parametrize("kinds", COLOURS, ids=["sync", "async"])
+BOTH = each("kinds", COLOURS)
 
 
 def handle(job: Any) -> None:
@@ -125,7 +125,7 @@ async def function_async(name: str) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize(
+@each(
     ("of", "name", "says"),
     [
         ("queue", "pause", "it is queue.admin.pause"),

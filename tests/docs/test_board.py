@@ -15,6 +15,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 
 from headrace._telemetry.metrics import STATE, Instruments
 from headrace._telemetry.tracing import ERROR
+from tests.support.facts import each
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 NAME = re.compile(r"\b((?:headrace|messaging)_\w+)")
@@ -54,7 +55,7 @@ def queries() -> Iterator[str]:
         )
 
 
-@pytest.mark.parametrize("query", sorted(set(queries())))
+@each("query", sorted(set(queries())))
 def test_a_query_asks_for_what_there_is(query: str, exported: set[str]) -> None:
     asked = set(NAME.findall(query)) - LABELS.keys()
     assert asked

@@ -163,6 +163,7 @@ ALL: dict[str, Callable[[Slots], Any]] = {
 """Ways in which the leases of three jobs end."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ONE)
 def test_a_slot_ends_with_its_lease(slots: Slots, way: str) -> None:
     ends_one(slots, way)
@@ -181,6 +182,7 @@ def ends_one(slots: Slots, way: str) -> None:
         slots.law()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ONE)
 def test_a_line_that_waits_for_it_wakes_a_reader(slots: Slots, way: str) -> None:
     wakes(slots, way)

@@ -61,6 +61,7 @@ def test_a_join_takes_from_the_waiting_job_what_the_run_lost(
     assert flows.now() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["join", "plain"])
 @pytest.mark.parametrize("lost", LOST)
 def test_a_job_of_which_a_part_is_lost_is_a_dead_letter_that_says_so(

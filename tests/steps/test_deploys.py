@@ -191,6 +191,7 @@ GOES_ON: dict[str, tuple[list[Line], list[str], list[str], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", GOES_ON)
 def test_a_run_goes_on(change: str, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """It spends no attempt. The log names the records that nobody asked for."""
@@ -235,6 +236,7 @@ REFUSED: dict[str, tuple[list[Line], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", REFUSED)
 def test_code_that_does_not_fit_fails_and_is_rolled_back(change: str, shop: Shop) -> None:
     """The dead letter says why. Redriven under the old code, the run goes on where it was."""
@@ -253,6 +255,7 @@ def test_code_that_does_not_fit_fails_and_is_rolled_back(change: str, shop: Shop
     assert shop.steps() == ["ship"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", [*GOES_ON, *REFUSED])
 def test_a_replay_tells_before(change: str, shop: Shop) -> None:
     """Code that does not fit is refused before it is deployed, and no other."""

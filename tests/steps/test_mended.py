@@ -91,6 +91,7 @@ def test_sweeps_leave_suspended_runs(runs: Runs, kind: str) -> None:
     assert runs.counts() in ({"delayed": 1}, {"blocked": 1})
 
 
+@pytest.mark.sampled
 @KINDS
 @pytest.mark.parametrize(
     "call",

@@ -22,6 +22,7 @@ def moved(runs: Runs, *ids: str) -> int:
     return done
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("which", ["all", "chosen"])
 @pytest.mark.parametrize("id", ["i", ""])
 @pytest.mark.parametrize("how", ["parked", "retried", "delayed"])
