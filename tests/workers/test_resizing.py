@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from headrace import NewJob, Queue
+from headrace._core.presence import roles
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
 
 Work = Callable[..., Running]
+
+
+@pytest.fixture(autouse=True)
+def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roles, "REPORT_EVERY_S", 0.3)
 
 
 def obeys(worker: Running, number: int) -> None:

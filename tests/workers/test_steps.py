@@ -18,7 +18,7 @@ import pytest
 from headrace import Counts, Queue, Release, Retry, Tasks
 from headrace.codecs import Compressed, Encrypted, JSONCodec
 from headrace.errors import CodecError, ConfigurationError, InDoubt, RunLost, RunSuspended
-from tests.support.awaiting import until
+from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
 from tests.support.servers import Server
 
@@ -580,7 +580,7 @@ def test_the_first_delivery_gets_the_value_of_the_record(
             if len(seen) < 2:
                 raise RuntimeError("again")
 
-        queue.enqueue("x", id="a")
+        receipt = queue.enqueue("x", id="a")
         with worker:
-            queue.result("a", timeout=60)
+            receipt.result(PATIENCE)
     assert seen == [[1, 2], [1, 2]]
