@@ -218,6 +218,21 @@ def waits_for(orders: Queue[Any], number: int) -> None:
         lease.job.run_all([("orders/pack", b"")] * number)
 
 
+def test_children_without_results_complete_beside_other_jobs(
+    orders: Queue[Any], packs: Queue[Any]
+) -> None:
+    """Their queue keeps nothing but links, and their parent learns of each once."""
+    waits_for(orders, 3)
+    packs.enqueue(b"", id="other")
+    leases = packs.lease_many(10)
+    assert packs.complete_many(leases) == [True] * 4
+    assert packs.complete_many(leases) == [False] * 4
+    lease = orders.lease(block=PATIENCE)
+    assert lease is not None
+    assert lease.job.run_all([("orders/pack", b"")] * 3) == [None] * 3
+    assert packs.counts().completed == 4
+
+
 def test_the_cancel_of_a_payload_goes_down(orders: Queue[Any], packs: Queue[Any]) -> None:
     """A call reads the children of some runs alone, and the next call those of others."""
     for _ in range(6):

@@ -24,23 +24,31 @@
 local DEPTH = 10
 local known = recorded()
 if known then return known end
-local to = {levels = {n = level, [level] = others[9]}, added = 0, enqueued = 0}
+local to = {levels = {n = level, [level] = others[9]}, added = 0, enqueued = 0, vacant = true}
 to.jobs, to.wake, to.ids, to.delayed, to.bodies, to.stats = unpack(others, 1, 6)
 local to_links = others[10]
-require_hashes(steps, links, to.ids, to.bodies, to.stats, to_links)
-require_streams(to.jobs, to.wake, others[9])
-require_sorted_sets(to.delayed)
+-- Of other keys, a command before the first write finds the type.
+require_hashes(to_links)
+require_streams(to.jobs)
+if delay ~= '' or level > 0 then
+  require_hashes(to.bodies)
+  require_streams(to.wake, others[9])
+  require_sorted_sets(to.delayed)
+end
 due_at(delay, 0)
 whole(level, 0, 9)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end
 to.cancels = cancellations.present(others[7])
-local now, run, job = clock(), runs.of(steps, id, enq), {unpack(ARGV, fields)}
-local own = runs.parent_of(links, id)
+local listening = listeners(to.stats, others[8], 'added')
+local job, own = {unpack(ARGV, fields)}, runs.parent_of(links, id)
 local depth = (own and own[5] or 0) + 1
 if depth > DEPTH then return answer({-4}) end
 local function is_taken(child) return redis.call('HEXISTS', to.ids, child) == 1 or is_entry_id(to, child) end
-if is_taken(job[4]) then job[4] = job[4] .. '~' .. enq end
-if is_taken(job[4]) then return answer({-3}) end
+if is_taken(job[4]) then
+  job[4] = job[4] .. '~' .. enq
+  if is_taken(job[4]) then return answer({-3}) end
+end
+local now, run = clock(), runs.of(steps, id, enq)
 run.more.children = (run.more.children or 0) + 1
 local home = string.sub(to_links, 1, -6)
 local number = runs.put(steps, id, run, 0, {name, 'child', now, 0, attempt, false, 0, '', false, '', 0, 0, '', home, job[4]})
@@ -49,5 +57,5 @@ redis.call('HSET', to_links, job[4], cmsgpack.pack({runs.home_of(steps), id, run
 local child, _, first = add(to, now, job[4], delay, job)
 count_added(to)
 if first then wake_one(to.wake) end
-if listeners(to.stats, others[8], 'added').added then publish(others[8], 'added', {child}) end
+if listening.added then publish(others[8], 'added', {child}) end
 return answer({1, number, child}, nil, true)

@@ -16,7 +16,6 @@
 -- most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the next declared stage,
 -- without a result.
 -- @feature leases
--- @feature children
 -- @feature ordered
 -- @include number
 -- @include record
@@ -25,10 +24,12 @@ local known = recorded()
 if known then return known end
 
 -- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries, except slots.
-local done, held_texts
+local done, held_texts, left, linked
 if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV then
   local there = redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited,
     with_ids and links or limited)
+  linked = there == 1 and with_ids and redis.call('EXISTS', links) == 1
+  if linked then there = 0 end
   held_texts = (there == 1 or there == 2) and redis.call('HMGET', held, unpack(ARGV, items, items + limit - 1))
   -- Beside `held` there may be `leases` with nothing but the shield of lines, which is its last member.
   if held_texts and held_texts[1] and (there == 1 or redis.call('ZRANGE', leases, 0, 0)[1] == 'lines') then
@@ -59,15 +60,21 @@ if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * l
       if reply[i] == 1 and of[i] == ARGV[items + i - 1] then free[#free + 1] = ARGV[items + limit + i - 1] end
     end
     if #free > 0 then redis.call('HDEL', ids, unpack(free)) end
-    if not held_texts then return answer(reply, nil, true) end
-    done = reply
+    if not (held_texts or linked) then return answer(reply, nil, true) end
+    done, left = reply, free
   end
 end
 
 -- @include limits
-if done then
+if done and held_texts then
   local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake, holding = true, texts = held_texts}
   holds.give_back(q, {unpack(ARGV, items, items + limit - 1)})
+  return answer(done, nil, true)
+end
+
+-- @include children
+if done then
+  runs.children_ended({links = links}, left, 'completed')
   return answer(done, nil, true)
 end
 

@@ -30,18 +30,20 @@ end
 function runs.report_child(link, id, state, text)
   local home, parent, enq, number = unpack(runs.unpacked(link) or {})
   local steps = tostring(home) .. 'steps'
-  local run = home and runs.read(steps, parent)
+  local kept = home and redis.call('HMGET', steps, parent, runs.field(parent, number)) or {}
+  local run = runs.head(kept[1])
   if not run or run.enq ~= enq then return end
-  local record, now = runs.record(steps, parent, number), clock()
+  local record, now = runs.readable(kept[2]), clock()
+  local before = {record[1], '', record[3], 0, 0, record[6]}
   if not runs.is_open_child(record) or record[runs.CHILD_ID] ~= id then return end
   record[4], record[6], record[runs.CHILD_STATE] = now, text or false, state
   run.more.children = run.more.children and run.more.children > 1 and run.more.children - 1 or nil
   local due = not run.more.pending or run.more.pending <= 1 or state ~= 'completed'
   run.more.pending = not due and run.more.pending - 1 or nil
-  local fits = #(text or '') <= runs.CHILD_BYTES and runs.put(steps, parent, run, number, record) > 0
+  local fits = #(text or '') <= runs.CHILD_BYTES and runs.put(steps, parent, run, number, record, nil, before) > 0
   if not fits then
     record[6], record[12] = false, #text
-    runs.put(steps, parent, run, number, record)
+    runs.put(steps, parent, run, number, record, nil, before)
   end
   local entry = due and (redis.call('HGET', home .. 'ids', parent) or parent)
   if entry and redis.call('ZSCORE', home .. 'asleep', entry) then

@@ -36,11 +36,12 @@ function runs.unpacked(kept)
   local readable, list = pcall(cmsgpack.unpack, kept)
   return readable and type(list) == 'table' and list or nil
 end
-function runs.read(steps, id)
-  local number, bytes, enq, open, more = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
+function runs.head(kept)
+  local number, bytes, enq, open, more = unpack(runs.unpacked(kept) or {})
   if type(number) ~= 'number' or type(open) ~= 'table' then return nil end
   return {number = number, bytes = bytes, enq = enq, open = open, more = type(more) == 'table' and more or {}}
 end
+function runs.read(steps, id) return runs.head(redis.call('HGET', steps, id)) end
 function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, next(run.more) and run.more}) end
 function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(run)) end
 -- The names of all fields of a run.
@@ -249,14 +250,15 @@ function runs.take(steps, id, run, number, signal, now, attempt)
 end
 -- Write the record *number* of a run, 0 for a new one, and the run. *open*: true if the record is open from now on, false
 -- if it is not, nil if it never was. Answers its number, or why it is refused: -1 the run has as many records as it may,
--- -2 it has as many bytes. The record of an undoing, of the name '', is never refused.
-function runs.put(steps, id, run, number, record, open)
+-- -2 it has as many bytes. The record of an undoing, of the name '', is never refused. *before*: the record that it
+-- replaces, if that was read.
+function runs.put(steps, id, run, number, record, open, before)
   local size = runs.size(record)
   if number > run.number then number = 0 end
   if number == 0 then
     if run.number >= runs.RECORDS and record[1] ~= '' then return -1 end
   else
-    local before = runs.record(steps, id, number)
+    before = before or runs.record(steps, id, number)
     size = size - runs.size(before)
     record[3] = before[3]
   end

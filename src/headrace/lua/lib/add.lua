@@ -22,7 +22,7 @@ local function put(q, part, key, name, value)
   if later then later[#later + 1], later[#later + 2] = name, value else redis.call('HSET', key, name, value) end
 end
 local function add(q, now, id, delay, fields)
-  if id ~= '' and (is_taken(q, id) or is_entry_id(q, id)) then return id, 0 end
+  if id ~= '' and not q.vacant and (is_taken(q, id) or is_entry_id(q, id)) then return id, 0 end
   local due, first = due_at(delay, now), false
   if due > 0 then
     local at = fields[3] == 'id' and 5 or #fields + 1 -- the place of `enq` when the job is promoted
