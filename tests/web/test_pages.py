@@ -344,6 +344,29 @@ def test_children_of_a_run(site: Any, newest: Server) -> None:
     assert "running" in text(one.get("job", queue="q", id="a"))
 
 
+def test_the_children_of_children(site: Any, newest: Server) -> None:
+    """They are a tree below the child's row. More than twenty of one are folded, and a rule may
+    hide a queue."""
+    with Queue("q", url=newest.url) as queue, Queue("q/parts", url=newest.url) as parts:
+        queue.enqueue(b"x", id="a")
+        with pytest.raises(RunSuspended):
+            queue.lease().job.run_all([("q/parts", b"north"), ("q/parts", b"south")])
+        for number in (2, 21):
+            with pytest.raises(RunSuspended):
+                parts.lease().job.run_all([("q/deep", b"x")] * number)
+        with Queue("q/deep", url=newest.url) as deep, pytest.raises(RunSuspended):
+            deep.lease().job.run(("q/deep", b"deepest"))
+    shown = site().get("job", queue="q", id="a").text
+    assert re.findall(r'<details class="below"[^>]*?( open)?><summary>([^<]*)', shown) == [
+        (" open", "2 children"), (" open", "1 child"), ("", "21 children"),
+    ]  # fmt: skip
+    links = set(re.findall(r'↳ <a href="(job\?[^"]*)"', shown))
+    assert len(links) == 2 + 2 + 1 + 21
+    assert site().get(unescape(max(links))).status_code == 200
+    hidden = site(access=lambda _: {"q": "read", "q/deep": "read"})
+    assert 'class="below"' not in hidden.get("job", queue="q", id="a").text
+
+
 def test_a_failure_that_was_overcome_is_below_and_in_the_past(site: Any, newest: Server) -> None:
     """The page of a waiting run leads with its signal, the page of a retried job with the
     reason."""

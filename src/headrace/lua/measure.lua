@@ -11,14 +11,16 @@
 -- @include oldest
 -- @include page
 known_streams(stats, levels)
-local reply = count_states({
+local reply, holding = count_states({
   -- @queue
   levels = levels,
 })
-reply[#reply + 1] = age_of_next(jobs, levels, new_budget())
+reply[#reply + 1] = age_of_next(jobs, levels, new_budget(), holding)
 local longest = 0
-for _, row in ipairs(redis.pcall('XPENDING', jobs, 'workers', '-', '+', 100, runs.WAITS)) do
-  longest = math.max(longest, row[3])
+if holding[runs.WAITS] then
+  for _, row in ipairs(redis.pcall('XPENDING', jobs, 'workers', '-', '+', 100, runs.WAITS)) do
+    longest = math.max(longest, row[3])
+  end
 end
 reply[#reply + 1] = longest
 return reply

@@ -1,5 +1,6 @@
 -- Count the jobs in each state, the jobs that have left the queue, and the held entries (*q.held*, if that is given). A
--- run that sleeps is delayed, and a run that waits for a signal is blocked. A job in a line waits, or is parked.
+-- run that sleeps is delayed, and a run that waits for a signal is blocked. A job in a line waits, or is parked. Answers
+-- also which consumers hold entries.
 -- @feature delayed
 -- @feature dead
 -- @feature limits
@@ -9,13 +10,14 @@
 -- @include runs
 local function count_states(q)
   local pending, parked, idle, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
-  local asleep, waits, lined = 0, 0, 0
+  local asleep, waits, lined, holding = 0, 0, 0, {}
   local length = redis.call('XLEN', q.jobs)
   for _, stream in ipairs(q.levels) do behind_first = behind_first + redis.call('XLEN', stream) end
   local summary = redis.pcall('XPENDING', q.jobs, 'workers')
   if not summary.err then
     pending = summary[1]
     for _, consumer in ipairs(summary[4] or {}) do
+      holding[consumer[1]] = true
       local suspended = runs.state(consumer[1])
       if suspended == 'delayed' then
         asleep = tonumber(consumer[2])
@@ -44,5 +46,5 @@ local function count_states(q)
   end
   return {waiting + behind_first, parked, leased, redis.call('ZCARD', q.delayed) + limited + asleep,
           redis.call('HLEN', q.blocked) + waits, redis.call('XLEN', q.dead), numbers[1], numbers[2], numbers[3], numbers[4],
-          numbers[5], q.held and redis.call('HLEN', q.held) or 0}
+          numbers[5], q.held and redis.call('HLEN', q.held) or 0}, holding
 end

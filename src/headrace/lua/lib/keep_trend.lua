@@ -13,10 +13,10 @@ local function keep_trend(q, trends, last, now)
   local size, length = bytes_of(HOURS, HOURS.size), redis.pcall('STRLEN', trends)
   local function put(at, data) return type(redis.pcall('SETRANGE', trends, at, data)) == 'number' end
   if type(length) ~= 'number' or length < size and not put(size - 1, '\0') then return end
-  local n = count_states(q)
+  local n, holding = count_states(q)
   local numbers = {math.floor(now / 1000), n[7], n[8], n[9] + n[10] + n[11], n[1] + n[2], n[3], n[4] + n[5], n[6]}
   for i = 2, 4 do numbers[i] = numbers[i] % 4294967296 end
-  numbers[9] = age_of_next(q.jobs, q.levels, new_budget(262144))
+  numbers[9] = age_of_next(q.jobs, q.levels, new_budget(262144), holding)
   for i = 5, 9 do numbers[i] = math.max(0, math.min(numbers[i], 4294967295)) end
   local data = struct.pack('>I4I4I4I4I4I4I4I4I4', unpack(numbers))
   for _, hourly in ipairs({false, true}) do

@@ -1,11 +1,11 @@
 -- The age in ms of the oldest of the next jobs: the first parked job and the first new job of each level, as far as the
--- *budget* goes; 0 if no job waits.
+-- *budget* goes; 0 if no job waits. *holding*: the consumers that hold entries.
 -- @include clock
 -- @include delivered
 -- @include fields
 -- @include levels
 -- @include page
-local function age_of_next(jobs, levels, budget)
+local function age_of_next(jobs, levels, budget, holding)
   local now = clock()
   local since = now
   local function look(stream, from, to)
@@ -13,7 +13,7 @@ local function age_of_next(jobs, levels, budget)
     if row then since = math.min(since, tonumber(parse(row[2]).enq) or tonumber(string.match(row[1], '^%d+'))) end
   end
   local function first(owner)
-    local row = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, owner)[1]
+    local row = holding[owner] and redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, owner)[1]
     if row then look(jobs, row[1], row[1]) end
   end
   first('idle')
