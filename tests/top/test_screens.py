@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import NewJob, Queue
+from headrace import NewJob, Queue, Worker
 from headrace.console.top import job, letters, pane, queue, queues, workers
+from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run
 from tests.top.conftest import SHOWN, Screen
@@ -79,6 +80,33 @@ def test_shares(tell: Tell, newest: Server) -> None:
             await screen.shows("1 running", "2 waiting", "ada")
 
         tell(story)
+
+
+def test_queues_of_a_prefix_are_a_row(tell: Tell, newest: Server) -> None:
+    """Enter opens them, and a filter finds each. The ends that workers have counted are a line."""
+    worker = Worker(url=newest.url)
+    for number in range(31):
+        name = f"mail-{number}" if number else "other"
+        worker.handler(name)(lambda job: None)
+        with Queue(name, url=newest.url) as queue:
+            queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().completed == 1)
+
+    async def story(screen: Screen) -> None:
+        shown = await screen.shows("mail… (30)", "other", "2 h done")
+        assert "mail-3" not in shown
+        await screen.press("slash")
+        await screen.types("mail-30")
+        await screen.shows("mail-30", without="mail…")
+        await screen.press("escape")
+        await screen.shows("mail… (30)")
+        await screen.press("enter")
+        await screen.shows("queues of mail", "mail-12", without="other")
+        await screen.press("down", "enter")
+        await screen.shows("· mail-", "[waiting]", "2 h done         1")
+
+    tell(story, size=(80, 30))
 
 
 def same(name: str, text: str) -> None:

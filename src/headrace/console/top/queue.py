@@ -34,7 +34,7 @@ from headrace.console.top.acts import (
 from headrace.console.top.job import JOB_COLUMNS, JobPane, job_row
 from headrace.console.top.letters import GroupsPane
 from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
-from headrace.inspect import JobsPage, QueueView, Share, TrendPoint
+from headrace.inspect import Activity, Ends, JobsPage, QueueView, Share, TrendPoint
 from headrace.platform import WORDS, check_choice, one_line
 
 PER_PAGE = 100  # jobs
@@ -140,6 +140,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
             *self._head(page.queue),
             *_shares(page.shares),
             *self._two_hours(points),
+            *ended(await self.top.inspector.activity([self.queue]), self.top.size.width - 24),
             self._tab_line(found, chosen),
         ]
         self.fill(page.now, head, rows)
@@ -287,6 +288,18 @@ class KindsPane(Pane):
         self.fill(
             page.now, [f"the last {jobs(page.seen)} that were completed or died{since}"], rows
         )
+
+
+def ended(activity: Activity, wide: int) -> Iterator[Text]:
+    """Draw how many attempts ended in each of the last minutes, as the workers have counted."""
+    ends = {int(point.at) // 60: Ends.of(point.kinds.values()) for point in activity.points}
+    if ends:
+        whole = Ends.of(ends.values())
+        failed = f"  {short(whole.retried)} retried, {short(whole.died)} died"
+        minutes = range(min(ends), int(activity.now) // 60 + 1)
+        line = [float(ends[one].done) if one in ends else 0.0 for one in minutes]
+        bars = chart(line, max(10, wide - len(failed)))
+        yield Text(f"2 h done    {short(whole.done):>6} {bars}{failed}", no_wrap=True)
 
 
 def _shares(shares: Sequence[Share]) -> Iterator[Text]:

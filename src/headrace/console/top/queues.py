@@ -8,13 +8,14 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import BindingType
 
+from headrace.console.groups import Group, grouped, prefix
 from headrace.console.programs import programs
 from headrace.console.texts import chart, counted, memory, rate, short, took
 from headrace.console.top.acts import ALL_KEYS, QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
 from headrace.console.top.letters import GroupsPane
 from headrace.console.top.pane import Column, Key, Pane, Row
-from headrace.console.top.queue import QueuePane, state_of
-from headrace.inspect import Attention, Overview, QueueView
+from headrace.console.top.queue import QueuePane, ended, state_of
+from headrace.inspect import Attention, Overview
 
 CHART_CELLS = 8  # of the chart in a row
 LISTED = 3  # facts of a kind that have a line each
@@ -63,7 +64,11 @@ class QueuesPane(QueueTable):
         Column("oldest", 7, right=True),
         Column("", 7),
     )
-    heading = "queues"
+
+    def __init__(self, group: str = "") -> None:
+        super().__init__()
+        self.group = group
+        self.heading = f"queues of {group}" if group else "queues"
 
     async def read(self) -> None:
         view = await self.top.inspector.overview()
@@ -79,8 +84,14 @@ class QueuesPane(QueueTable):
         full = f" · {memory(server.memory, server.maxmemory)}" if server is not None else ""
         unread = [Row((), (name, *[""] * 8, "error"), ((9, "bold red"),)) for name in view.broken]
         first = f"{number}{more}{broken} · {alive} of {len(found)} workers alive · {law}{full}"
-        head: list[str | Text] = [first, *self._totals(view), *self._attention(view.attention)]
-        self.fill(view.now, head, [*map(self._row, view.queues), *unread])
+        some = [one for one in view.queues if self.group in ("", prefix(one.name))]
+        activity = await self.top.inspector.activity([one.name for one in some])
+        head: list[str | Text] = [first, *self._totals(view)]
+        if self.top.size.height >= 24:
+            head += ended(activity, self.top.size.width - 24)
+        head += self._attention(view.attention)
+        rows = grouped(some, whole=bool(self.group or self.filter))
+        self.fill(view.now, head, [*map(self._row, rows), *unread])
 
     def _totals(self, view: Overview) -> Iterator[str]:
         if self.top.size.height < 16:
@@ -115,30 +126,36 @@ class QueuesPane(QueueTable):
                 no_wrap=True,
             )
 
-    def _row(self, queue: QueueView) -> Row:
-        counts = queue.counts
-        state, style = state_of(queue)
-        shards = f" ({len(queue.shards)} shards)" if queue.shards else ""
+    def _row(self, group: Group) -> Row:
+        sums = group.totals
+        queue = group.queue
+        state, style = ("", "") if queue is None else state_of(queue)
+        parts = "" if queue is not None else f" ({len(group.queues)})"
+        if queue is not None and queue.shards:
+            parts = f" ({len(queue.shards)} shards)"
+        trail = [] if queue is None else [done for _, done in queue.trail]
+        numbers = sums.waiting, sums.running, sums.later, sums.dead
         texts = (
-            queue.name + shards,
-            short(counts.waiting + counts.parked),
-            short(counts.leased),
-            short(counts.later),
-            short(counts.dead),
-            rate(queue.rates.get("enqueued")),
-            rate(queue.rates.get("completed")),
-            chart([done for _, done in queue.trail], CHART_CELLS),
-            took(queue.lag, narrow=True) if queue.lag else "",
+            group.name + parts,
+            *map(short, numbers),
+            rate(sums.enqueued_rate),
+            rate(sums.completed_rate),
+            chart(trail, CHART_CELLS),
+            took(sums.lag, narrow=True) if sums.lag else "",
             state,
         )
-        came, done = (queue.rates.get(name, 0.0) for name in ("enqueued", "completed"))
-        numbers = counts.waiting + counts.parked, counts.leased, counts.later, counts.dead
-        values = (queue.name, *numbers, came, done, done, queue.lag, state)
-        return Row((queue.name,), texts, ((9, style),) if style else (), values)
+        rates = [one or 0.0 for one in (sums.enqueued_rate, sums.completed_rate)]
+        values: tuple[float | str, ...] = (group.name, *numbers, *rates, rates[1], sums.lag, state)
+        return Row((group.name,), texts, ((9, style),) if style else (), values)
+
+    def _set_filter(self, text: str) -> None:
+        super()._set_filter(text)
+        self.top.again()  # it looks into groups
 
     def chosen(self, key: Key) -> None:
         if key:
-            self.top.push_screen(QueuePane(key[0]))
+            of_group = key[0] not in self._views
+            self.top.push_screen(QueuesPane(prefix(key[0])) if of_group else QueuePane(key[0]))
 
 
 class AttentionPane(Pane):

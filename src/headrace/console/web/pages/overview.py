@@ -4,13 +4,13 @@ chosen order.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from headrace.console.actions import PER_PAGE
+from headrace.console.groups import Group, grouped, prefix
 from headrace.console.texts import rate
 from headrace.console.web.activity import shown
 from headrace.console.web.charts import Chart, charts, draw
@@ -18,35 +18,10 @@ from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest
 from headrace.inspect import Attention, Overview, QueueView, Totals
 
-PREFIX = re.compile(r"[A-Za-z0-9]+")
-GROUPED_ABOVE = 30  # queues, from which on queues of one prefix are one row
-GROUP_AT_LEAST = 4  # queues of a prefix
 LISTED = 3  # facts of a kind that are listed openly
 
 
-@frozen
-class Row:
-    """A row of the table, which is a queue, or the sums of the queues of a prefix."""
-
-    name: str
-    queues: Sequence[QueueView]
-    totals: Totals
-
-    @classmethod
-    def of(cls, name: str, queues: Sequence[QueueView]) -> Row:
-        return cls(name, queues, Totals.of(queues))
-
-    @property
-    def queue(self) -> QueueView | None:
-        """The queue, `None` for a group."""
-        return self.queues[0] if self.name == self.queues[0].name else None
-
-    @property
-    def workers(self) -> int:
-        return self.totals.workers if self.queue is None else self.queue.alive
-
-
-Key = Callable[[Row], Any]
+Key = Callable[[Group], Any]
 COLUMNS: Mapping[str, tuple[str, Key]] = {
     "name": ("Queue", lambda row: row.name),
     "waiting": ("Waiting", lambda row: row.totals.waiting),
@@ -60,7 +35,6 @@ COLUMNS: Mapping[str, tuple[str, Key]] = {
     "workers": ("Workers", lambda row: row.workers),
 }
 ORDERS = ("asc", "desc")
-SPANS = {"": "last minutes", "2h": "2 hours"}  # of the chart without counts of workers
 PLACES: Mapping[str, tuple[str, str]] = {  # by the kind of a fact: a page, and a state
     "dead": ("dead", ""),
     "oldest": ("queue", "waiting"),
@@ -78,9 +52,6 @@ async def overview(request: PageRequest) -> Answer:
         raise NotThere(
             f"Queues can't be sorted by {sort!r}: give sort= one of {', '.join(COLUMNS)}; order= asc or desc."
         )
-    span = request.param("span")
-    if span not in SPANS:
-        raise NotThere(f"There is no span {span!r}.")
     group, text = request.param("group"), request.param("filter")[:200]
     only = request.param("only")
     facts = [one for one in view.attention if request.rights.sees(one.queue or "*")]
@@ -92,10 +63,9 @@ async def overview(request: PageRequest) -> Answer:
         and (only != "attention" or any(one.queue == queue.name for one in facts))
     ]
     rows = grouped(chosen, whole=bool(group or text or only))
-    kept = sum(queue.trends for queue in queues)
     names = [queue.name for queue in queues]
-    activity = None if span else shown(await request.inspector.activity(names))
-    sums = await request.inspector.throughput(names) if span and kept else None
+    activity = shown(await request.inspector.activity(names))
+    sums = None if activity else await request.inspector.throughput(names)
     order = order or _usual(sort)
     rows.sort(key=COLUMNS[sort][1], reverse=order == "desc")
     asked = {"group": group, "filter": text, "only": only}
@@ -103,20 +73,19 @@ async def overview(request: PageRequest) -> Answer:
     heads = {
         key: (
             name,
-            to("", span=span, **asked, **_turned(key, sort, order)),
+            to("", **asked, **_turned(key, sort, order)),
             order if key == sort else "",
         )
         for key, (name, _) in COLUMNS.items()
         if key not in dull
     }
     sorting = {"sort": request.param("sort"), "order": request.param("order")}
-    spans = {key: (name, to("", span=key, **asked, **sorting)) for key, name in SPANS.items()}
     return "overview.html", {
         "view": view,
         "queues": queues,
         "chosen": chosen,
         "rows": rows,
-        "asked": {**asked, **sorting, "span": span},
+        "asked": {**asked, **sorting},
         "now": view.now,
         "columns": heads,
         "causes": causes(facts),
@@ -126,32 +95,9 @@ async def overview(request: PageRequest) -> Answer:
             (queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None
         ),
         "activity": activity,
-        "chart": throughput(view, queues) if sums is None else next(iter(charts(sums, 120)), None),
-        "spans": spans if kept and not activity else {},
-        "span": span,
-        "kept": kept,
+        "chart": next(iter(charts(sums, 120)), None) if sums else throughput(view, queues),
+        "kept": sum(queue.trends for queue in queues) if sums else len(queues),
     }
-
-
-def prefix(name: str) -> str:
-    found = PREFIX.match(name)
-    return found[0] if found else ""
-
-
-def grouped(queues: Sequence[QueueView], *, whole: bool) -> list[Row]:
-    """Make the rows of *queues*. Many queues of one prefix are one row, unless the list is to be
-    *whole*.
-    """
-    groups: dict[str, list[QueueView]] = {}
-    for queue in queues:
-        groups.setdefault(prefix(queue.name), []).append(queue)
-    rows: list[Row] = []
-    for name, some in groups.items():
-        if whole or len(queues) <= GROUPED_ABOVE or len(some) < GROUP_AT_LEAST or not name:
-            rows += [Row.of(queue.name, [queue]) for queue in some]
-        else:
-            rows.append(Row.of(f"{name}…", some))
-    return rows
 
 
 @frozen
