@@ -915,6 +915,41 @@ def test_mounted_below_a_prefix(site: Any, queue: Queue) -> None:
     assert one.done("pause", queue="q") == "The queue is paused."
 
 
+def test_several_namespaces(site: Any, newest: Server) -> None:
+    """The first is at the root, the others below their names. Each page leads to the others, and
+    acts in its own. A rule can tell them apart.
+    """
+    for name in ("a", "b"):
+        with Queue(f"q-{name}", url=newest.url, namespace=name) as queue:
+            queue.enqueue(b"x", id="1")
+    one = site(namespace=["a", "b", "a"])
+    for base in ("", "/in/ops"):
+        one.mount(Starlette(routes=[Mount(base, one.pages)]), f"{ORIGIN}{base}/")
+        shown = one.get("./")
+        assert re.findall(r'<a href="([./@a-z]*)"( aria-current="true")?>[ab]</a>', shown.text) == [
+            ("./", ' aria-current="true"'), ("@b/", ""),
+        ]  # fmt: skip
+        assert ("q-a" in shown.text, "q-b" in shown.text) == (True, False)
+        shown = one.get("@b/queue?name=q-b")
+        assert ("Waiting 1" in text(shown), "namespace b" in text(shown)) == (True, True)
+        assert '<a href=".././">a</a>' in shown.text
+        assert one.get("@b").headers["location"].endswith("@b/")
+        assert one.get("@c/").status_code == 404
+    one.mount(one.pages, f"{ORIGIN}/@b/")
+    assert one.done("pause", queue="q-b") == "The queue is paused."
+    with Queue("q-b", url=newest.url, namespace="b") as queue:
+        assert queue.admin.paused()
+    hidden = site(
+        namespace=["a", "b"],
+        access=lambda request: "read" if request.scope["headrace.namespace"] == "a" else None,
+    )
+    assert (hidden.get("./").status_code, hidden.get("@b/").status_code) == (200, 403)
+    with pytest.raises(ConfigurationError, match="at least one"):
+        app(newest.url, namespace=[])
+    with pytest.raises(ConfigurationError, match="namespace"):
+        app(newest.url, namespace=["a", "b c"])
+
+
 def test_a_server_that_is_away(site: Any) -> None:
     one = site()
     one.close()

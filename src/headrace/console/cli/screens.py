@@ -45,7 +45,9 @@ def web(
         bool, typer.Option("--demo", help="Show a demonstration on a private server.")
     ] = False,
     url: Url = None,
-    namespace: Namespace = "headrace",
+    namespace: Annotated[
+        str, typer.Option(help="The first part of all keys; of several with commas between them.")
+    ] = "headrace",
 ) -> None:
     """Watch queues, jobs and workers in the browser, and act.
 
@@ -65,14 +67,15 @@ def web(
             import uvicorn
 
             from headrace.console.web.access import TokenAuth
-            from headrace.console.web.app import Pages
+            from headrace.console.web.app import pages_of
         hide = None if redact is None else _redacting(redact)
         address = stack.enter_context(running()) if demo else server(url)
         stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
         listening = stack.enter_context(_listen(host, port))
         name = f"[{host}]" if ":" in host else host
         auth = TokenAuth(name, listening.getsockname()[1], read_only=read_only)
-        pages = Pages({"url": address}, namespace, auth.access, hide, auth=auth)
+        names = namespace.split(",")
+        pages = pages_of({"url": address}, names, auth.access, hide, auth=auth)
         print_out(f"http://{name}:{auth.port}/?token={auth.token}")
         sys.stdout.flush()  # a reader of a pipe or a file would get it at the end only
         say("serves the pages there; Ctrl-C ends it")

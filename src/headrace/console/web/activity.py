@@ -192,7 +192,6 @@ def _drawn(
 
 
 def _filled(values: Sequence[float | None]) -> list[float]:
-    """Give an unknown value the one before it, and the first ones the one behind them."""
     last = next(value for value in values if value is not None)
     filled: list[float] = []
     for value in values:

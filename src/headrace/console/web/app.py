@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -35,12 +35,14 @@ from headrace.console.web.access import (
     visitor_of,
 )
 from headrace.console.web.crumbs import crumbs, without_ask
+from headrace.console.web.namespaces import Namespaces, addresses
 from headrace.console.web.pages import PAGES
 from headrace.console.web.pages.queue import FILTERS
 from headrace.console.web.render import STATIC, render, static_files, to
 from headrace.console.web.request import NotThere, PageRequest
+from headrace.errors import ConfigurationError
 from headrace.inspect import AsyncInspector
-from headrace.platform import VERBS, log_event
+from headrace.platform import VERBS, check_names, log_event
 
 AsyncClient = redis.asyncio.Redis | redis.asyncio.RedisCluster
 Redact = Callable[[str, str, Job[Any]], str]
@@ -91,8 +93,10 @@ class Pages:
         codecs: Mapping[str, Codec[Any]] | None = None,
         trace_url: str = "",
         auth: TokenAuth | None = None,
+        namespaces: tuple[str, ...] = (),
     ) -> None:
         self._server, self._namespace, self._access, self._auth = server, namespace, access, auth
+        self._namespaces = namespaces or (namespace,)
         self._options: dict[str, Any] = {
             "redact": redact,
             "codecs": codecs,
@@ -119,7 +123,8 @@ class Pages:
             await self._live(receive, send)
         elif scope["type"] == "http":
             try:
-                answer = await self._answer(Request(scope, receive))
+                named = {**scope, "headrace.namespace": self._namespace}
+                answer = await self._answer(Request(named, receive))
             except ClientDisconnect:
                 return
             answer.headers.update(
@@ -214,6 +219,7 @@ class Pages:
 
     def _common(self, request: Request, rights: Rights, outcome: str = "") -> dict[str, Any]:
         scheme = request.cookies.get(SCHEME, "")
+        up = "../" * _name_of(request).count("/")
         return {
             "may": rights.may,
             "sees": rights.sees,
@@ -225,7 +231,8 @@ class Pages:
             "crumbs": (),
             "ask": request.query_params.get("ask", ""),
             "without_ask": without_ask(_name_of(request), request),
-            "up": "../" * _name_of(request).count("/"),
+            "up": up,
+            "namespaces": addresses(self._namespaces, self._namespace, up),
             "pages": PAGES,
         }
 
@@ -411,17 +418,19 @@ def _after_ticks(form: Form, outcome: str) -> str:
 def app(
     url_or_client: str | AsyncClient | None = None,
     *,
-    namespace: str = "headrace",
+    namespace: str | Sequence[str] = "headrace",
     access: Access | None = None,
     redact: Redact | None = None,
     codecs: Mapping[str, Codec[Any]] | None = None,
     trace_url: str = "",
 ) -> Callable[[Scope, Receive, Send], Any]:
-    """Make the pages of one namespace, as an ASGI application to mount in yours, or to run by
-    itself.
+    """Make the pages of a namespace, or of several, as an ASGI application to mount in yours, or to
+    run by itself.
 
     - *url_or_client*: a URL as for `Queue`, or a `redis.asyncio.Redis`; else the server that the
       environment names.
+    - *namespace*: of several, the first is at the root, each other below `@name/`. A rule of access
+      tells them apart by `request.scope["headrace.namespace"]`.
     - *access*: a function of the request (a `starlette.requests.Request`; it may be async) that
       answers which queues and actions it may use: `None`, `"read"`, a set of names of actions, or a
       mapping from queues to one of these, in which `"*"` stands for all others. A queue that is not
@@ -435,4 +444,25 @@ def app(
     if access is not None and not callable(access):
         raise TypeError(f"access must be a function of the request, not {type(access).__name__}")
     kind = "url" if isinstance(url_or_client, str) or url_or_client is None else "client"
-    return Pages({kind: url_or_client}, namespace, access, redact, codecs, trace_url)
+    names = [namespace] if isinstance(namespace, str) else namespace
+    return pages_of({kind: url_or_client}, names, access, redact, codecs, trace_url)
+
+
+def pages_of(
+    server: dict[str, Any],
+    names: Sequence[str],
+    access: Access | None,
+    redact: Redact | None,
+    codecs: Mapping[str, Codec[Any]] | None = None,
+    trace_url: str = "",
+    auth: TokenAuth | None = None,
+) -> Pages | Namespaces:
+    every = tuple(dict.fromkeys(names))
+    if not every:
+        raise ConfigurationError("namespace: give at least one")
+    for name in every:
+        check_names(namespace=name)
+    sites = {
+        name: Pages(server, name, access, redact, codecs, trace_url, auth, every) for name in every
+    }
+    return sites[every[0]] if len(every) == 1 else Namespaces(sites)
