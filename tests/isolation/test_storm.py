@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from tests.support.awaiting import until
 from tests.support.servers import Server
 
 KILLS = int(os.environ.get("ISOLATION_KILLS", "150"))
-JOBS = 20 * KILLS
+JOBS = 200  # added whenever fewer wait
 PROGRAM = """
 from headrace import Retry, Worker
 from headrace.isolation import Isolation
@@ -42,7 +42,7 @@ def started(script: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(240 + KILLS)
 def test_random_kills_lose_nothing(newest: Server, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.touch()
@@ -51,14 +51,14 @@ def test_random_kills_lose_nothing(newest: Server, tmp_path: Path) -> None:
     luck = random.Random(7)
     workers = [started(script) for _ in range(2)]
     every: set[int] = set()
+    ids = count()
     try:
-        with Queue("q", url=newest.url, history=2 * JOBS) as queue:
-            queue.enqueue_many(
-                [NewJob(str(notes).encode(), id=f"j{number}") for number in range(JOBS)]
-            )
+        with Queue("q", url=newest.url) as queue:
             killed = 0
-            end = time.monotonic() + 150
-            while killed < KILLS and time.monotonic() < end and queue.counts().waiting:
+            while killed < KILLS:
+                if queue.counts().waiting < JOBS:
+                    payload = str(notes).encode()
+                    queue.enqueue_many([NewJob(payload, id=f"j{next(ids)}") for _ in range(JOBS)])
                 lines = notes.read_text("ascii").splitlines()
                 pids = [int(line.split()[1]) for line in lines[-8:] if line.endswith(";")]
                 every.update(pids)
@@ -73,16 +73,16 @@ def test_random_kills_lose_nothing(newest: Server, tmp_path: Path) -> None:
                         os.kill(luck.choice(pids), signal.SIGKILL)
                         killed += 1
                 time.sleep(luck.random() * 0.05)
-            until(lambda: queue.counts().completed == JOBS, "all jobs", patience=90)
+            made = next(ids)
+            until(lambda: queue.counts().completed == made, "all jobs", patience=90)
             counts = queue.counts()
             assert (counts.dead, counts.leased, counts.waiting, counts.lost) == (0, 0, 0, 0)
-            assert killed >= KILLS // 3
     finally:
         for one in workers:
             one.terminate()
         for one in workers:
             one.wait()
     ran = [line.split() for line in notes.read_text("ascii").splitlines() if line.endswith(";")]
-    assert len(Counter(line[0] for line in ran)) == JOBS
+    assert len({line[0] for line in ran}) == made
     every.update(int(line[1]) for line in ran)
     until(lambda: not any(alive(pid) for pid in every), "the end of all children")
