@@ -262,6 +262,30 @@ def test_a_worker_takes_the_runs_that_wait_for_it(newest: Server) -> None:
         assert not client.exists("headrace:{q}:q:pinned")
 
 
+def test_tasks_wait_for_their_build(newest: Server) -> None:
+    def serving(build: str) -> tuple[Worker, Any]:
+        tasks = Tasks("q", newest.url)
+
+        @tasks.task(name="ship")
+        def ship() -> None:
+            tasks.job.step("charge", int)
+            tasks.job.wait_for("go")
+
+        worker = Worker(newest.url, build=build)
+        worker.tasks(tasks, runs="same")
+        return worker, ship
+
+    worker, ship = serving("b1")
+    name = ship.enqueue().id
+    run(worker, newest.url, until_empty=False)
+    with Queue("q", url=newest.url) as queue:
+        assert queue.signal(name, "go") == "woke"
+        with serving("b2")[0]:
+            until(lambda: next(queue.admin.runs(waits_for="b1"), None), "a run that is held back")
+            with serving("b1")[0]:
+                until(lambda: queue.counts().completed == 1, "its end")
+
+
 def test_a_held_run_is_let_go_for_its_build(runs: Runs) -> None:
     entry = runs.begin("i")
     assert runs("build", "w", entry, 1, "i", "", "b1") == 1
