@@ -1,5 +1,5 @@
-"""The costs of durable steps. A step is measured on the server and in the client, a record in
-bytes, and jobs without steps.
+"""The costs of durable steps. A step and a child are measured on the server, a step in the client,
+a record in bytes, and jobs without steps.
 
 python bench/steps.py --server valkey-9.1 --rounds 40 [--before CHECKOUT] [--batch 250]
 
@@ -20,11 +20,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import redis
+from attrs import evolve
 from kinds import Scripts, metered, tenth
 
 from headrace import AsyncQueue, NewJob, Queue
@@ -39,6 +41,7 @@ VALUE = b"b" + b"x" * 99
 PLAIN = ("plain", "id")
 PARTS = 4  # of a round that count; one more comes before them
 RUNS, RECORDS = 25, 10  # jobs of a round, and steps of each
+CHILDREN = 4  # of each job
 
 
 class Runs:
@@ -113,6 +116,50 @@ class Runs:
         took["complete, with records"] = self.times([ops.complete([claim]) for claim in claims])
         assert not self.client.exists(key)
         return took
+
+    def children(self) -> dict[str, float]:
+        """Start children of all jobs, of each as many as it waits for, and complete them. Return
+        the times of each script, and of the same number of jobs with ids."""
+        made, ops = self.made, self.ops
+        there = evolve(ops, keys=Keys.of("steps/c", "headrace"))
+        self.send(there.beat("w", 600.0, register=True))
+        took: dict[str, float] = {}
+        starts = [
+            made.child(
+                ops, claim, f"c-{n}", NewJob(VALUE, queue="steps/c", id=f"{claim.job.id}/{n}")
+            )
+            for n in range(CHILDREN)
+            for claim in self.claims
+        ]
+        took["child, of the start"] = self.times(starts)
+        numbers = range(1, 1 + CHILDREN)
+        suspended = [made.suspend(ops, claim, numbers, every=True) for claim in self.claims]
+        took["suspend, for its children"] = self.times(suspended)
+        took["child, of the end"] = self.completed(there)
+        woken = self.send(ops.lease("w", RUNS, ttl=600.0)).claims
+        assert len(woken) == RUNS
+        known = self.send(made.read(ops, woken[0]))
+        assert [one.outcome for one in known] == ["completed"] * CHILDREN
+        jobs = [NewJob(VALUE, id=f"plain-{n}") for n in range(len(starts))]
+        took["for comparison: enqueue, with an id"] = self.times(
+            [there.enqueue([there.item(job)]) for job in jobs]
+        )
+        took["for comparison: complete, with a result"] = self.completed(there)
+        return took
+
+    def completed(self, ops: Ops) -> float:
+        """Lease all jobs of a queue and complete each with a result, by a call of its own."""
+        claims = self.send(ops.lease("w", RUNS * CHILDREN, ttl=600.0)).claims
+        assert len(claims) == RUNS * CHILDREN
+        return self.times([ops.complete([one], results={one.entry: VALUE}) for one in claims])
+
+
+def over(rows: Mapping[str, float]) -> float:
+    """Return the microseconds of a child over an enqueue with an id, its completion, and a
+    signal."""
+    child = rows["child, of the start"] + rows["child, of the end"]
+    plain = rows["for comparison: enqueue, with an id"]
+    return child - plain - rows["for comparison: complete, with a result"] - rows["signal"]
 
 
 def value() -> bytes:
@@ -236,10 +283,12 @@ def main() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(Server(binary))
         client = stack.enter_context(redis.Redis(unix_socket_path=server.path))
-        rounds = [Runs(client).round() for _ in range(options.rounds)]
+        rounds = [Runs(client).round() | Runs(client).children() for _ in range(options.rounds)]
         print(f"{options.server}: us a call; the tenth percentile of {options.rounds} rounds")
-        for name in rounds[0]:
-            print(f"  {name:36} {tenth([one[name] for one in rounds]):7.2f}")
+        rows = {name: tenth([one[name] for one in rounds]) for name in rounds[0]}
+        rows["a child, over an enqueue and a signal"] = over(rows)
+        for name, us in rows.items():
+            print(f"  {name:42} {us:7.2f}")
         client.flushdb()
         threads, tasks = (
             tenth(column)
