@@ -166,7 +166,7 @@ class Fridays(storm.Storm):
 
     NAME = QUEUE
     LEFT = frozenset({"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control"})
-    PATIENCE = 90.0
+    PATIENCE = 180.0
     TICK = 0.05
     HURTS = 0.05
     work = work
