@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace import AsyncWorker, Job, Queue, Retry, Worker
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import blocking, coroutine
@@ -65,6 +67,7 @@ def work(kind: str, url: str, folder: Path, seed: int) -> None:
     worker.run()
 
 
+@pytest.mark.slow
 def test_each_end_arrives_once(kind: str, newest: Server, tmp_path: Path) -> None:
     """Whatever is killed, each child runs for one parent, and each parent gets its results."""
     for number in range(KILLS):

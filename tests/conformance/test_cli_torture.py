@@ -101,6 +101,7 @@ def test_a_server_that_keeps_nothing(supervised: Callable[[bool], Supervised]) -
     assert it.server.ask("KEYS", "*") == []
 
 
+@pytest.mark.slow
 def test_keys_of_others(headrace: Program, newest: Server) -> None:
     """A server that has any, in any database, is refused."""
     newest.client(db=3).set("mine", "1")

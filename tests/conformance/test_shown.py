@@ -16,7 +16,6 @@ from headrace import Queue
 from headrace._telemetry.log import TextLines
 from headrace.console.cli import output
 from headrace.console.cli.console import say
-from headrace.console.top.pane import cell
 from tests.support.program import Program, Terminal
 from tests.support.servers import Server
 
@@ -118,5 +117,7 @@ def test_log_lines() -> None:
 
 
 def test_cells_of_the_terminal() -> None:
+    from headrace.console.top.pane import cell  # textual takes long to import
+
     text = cell(HOSTILE, 30).plain
     assert (_obeyed(text), cell_len(text)) == ([], 30)

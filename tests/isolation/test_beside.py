@@ -51,6 +51,7 @@ def test_jobs_of_a_key_run_in_their_order(
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.slow
 def test_a_limit_holds_over_children(
     work: Work, newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_the_loop_goes_on_while_children_start_and_end(newest: Server) -> None:
     assert ended > started
 
 
+@pytest.mark.slow
 def test_isolation_on_any_server(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "noted"
     with (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headrace import Queue, Retry, Worker
 from headrace.isolation import Isolation
 from tests.isolation import app
@@ -12,6 +14,7 @@ from tests.support.servers import Server
 from tests.tracing.conftest import Points, Spans
 
 
+@pytest.mark.slow
 def test_deaths_and_replacements_are_counted(newest: Server, queue: Queue, points: Points) -> None:
     worker = Worker(newest.url)
     limits = Isolation(processes=1, recycle_jobs=3)

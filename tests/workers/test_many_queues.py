@@ -101,6 +101,7 @@ def held_in_memory() -> list[HeldJob]:
     return [one for one in gc.get_objects() if type(one) is HeldJob]
 
 
+@pytest.mark.slow
 def test_a_quiet_queue_keeps_no_job_in_memory(
     work: Work, queues: list[Queue], record: Recorder
 ) -> None:

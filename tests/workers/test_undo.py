@@ -452,6 +452,7 @@ def test_a_run_is_undone_once(work: Work, queue: Queue, trip: Trip) -> None:
     assert trip.calls == ["flight"]
 
 
+@pytest.mark.slow
 def test_a_run_with_as_many_records_as_it_may(work: Work, queue: Queue, trip: Trip) -> None:
     """The undoing has room beside them."""
     worker = work()

@@ -85,6 +85,7 @@ def test_a_function_says_what_it_does() -> None:
     assert not [f"{place}: {text}" for place, text in functions if NO_VERB.match(text)]
 
 
+@pytest.mark.slow
 def test_no_program_is_a_person() -> None:
     assert not [f"{place}: {text}" for place, _, text in everything() if PERSON.search(text)]
 
