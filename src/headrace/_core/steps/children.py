@@ -311,13 +311,17 @@ def _not_started(run: Run, child: NewChild, number: int) -> BaseException:
 
 
 def _first_failure(records: Any) -> Record | None:
-    failed = [one for one in records if one.ended and one.outcome != "completed"]
-    return min(failed, key=lambda one: one.ended, default=None)
+    return min(
+        (one for one in records if one.ended and one.outcome != "completed"),
+        key=lambda one: one.ended,
+        default=None,
+    )
 
 
 def _fail(record: Record) -> NoReturn:
-    text = None if record.value is None else record.value.decode("utf-8", "replace")
-    reason = None if text is None else NESTED.sub("", text)
+    reason = (
+        None if record.value is None else NESTED.sub("", record.value.decode("utf-8", "replace"))
+    )
     raise ChildFailed(record.child, record.outcome, reason)
 
 
@@ -330,5 +334,6 @@ def _value(run: Run, job: Any, record: Record) -> Any:
             "of each and 1 MiB in all: let it return a reference to what it has stored"
         )
     codec = bound(getattr(job, "codec", None) or run.ops.codec, record.queue, run.ops.namespace)
-    decode = getattr(job, "decode", None)
-    return run.values.result(f"child {record.name!r}", record.value, codec, decode)
+    return run.values.result(
+        f"child {record.name!r}", record.value, codec, getattr(job, "decode", None)
+    )

@@ -85,6 +85,8 @@ def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S
         if consumer.registered:
             again = min(again, 0.01 if found.more else tick, found.again or tick)
             yield from _swept(worker, consumer, found)
+            if found.builds and (yield from _continue_held(consumer, found.builds)):
+                again = min(again, POLL_S / 5)
     return again
 
 
@@ -94,8 +96,6 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
         yield Wake(owner=consumer)
     if consumer.idle.all_idle:
         return  # idle mode began while the sweep was under way
-    if found.builds:
-        yield from _continue_held(consumer, found.builds)
     consumer.timers.sweep_at = now + _unswept_for(
         consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S
     )
@@ -105,14 +105,18 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
         yield from ask_for_idle(worker, consumer, now)
 
 
-def _continue_held(consumer: Consumer, builds: Sequence[str]) -> Role:
+# runs that were held back for other builds; answers whether there may be more than it has room for
+def _continue_held(consumer: Consumer, builds: Sequence[str]) -> Call[bool]:
     own = consumer.handler
-    handlers = list(own.kinds.values()) or [own]
-    mine = [it for it in builds if all(continues(one.runs, own.build, it) for one in handlers)]
-    room = consumer.room() if consumer.may_lease() and not consumer.leasing.paused else 0
-    if mine and room > 0 and (yield from send(step_ops.unpin(consumer.ops, room, mine))):
-        consumer.leasing.available = True
-        yield Wake(owner=consumer)
+    rules = {one.runs for one in own.kinds.values() or [own]}
+    mine = [it for it in builds if all(continues(rule, own.build, it) for rule in rules)]
+    may = mine and consumer.may_lease() and not consumer.leasing.paused
+    if not may or (room := consumer.room()) <= 0:
+        return False
+    number = yield from send(step_ops.unpin(consumer.ops, room, mine))
+    consumer.leasing.available = True
+    yield Wake(owner=consumer)
+    return number == room
 
 
 def _unswept_for(consumer: Consumer, found: Reclaimed, most: float) -> float:
