@@ -8,13 +8,11 @@
 -- @include clock
 -- @include deepest
 -- @include strings_of
-local reply = {
-  clock(), redis.call('HEXISTS', stats, 'paused'), deepest_level(stats),
-  tonumber(redis.call('HGET', stats, 'declaration') or 0) or 0,
-}
-for _, word in ipairs(strings_of(redis.call('HGET', stats, 'declared')) or {}) do reply[#reply + 1] = word end
-for _, name in ipairs({'terms', 'concurrency'}) do
-  local value = redis.call('HGET', stats, name)
-  if value then reply[#reply + 1], reply[#reply + 2] = name, value end
+local kept = redis.call('HMGET', stats, 'paused', 'levels', 'declaration', 'declared', 'terms', 'concurrency')
+local said = strings_of(kept[4]) or {}
+local reply = {clock(), kept[1] and 1 or 0, deepest_of(kept[2], said), tonumber(kept[3] or 0) or 0}
+for _, word in ipairs(said) do reply[#reply + 1] = word end
+for at, name in ipairs({'terms', 'concurrency'}) do
+  if kept[at + 4] then reply[#reply + 1], reply[#reply + 2] = name, kept[at + 4] end
 end
 return reply

@@ -188,7 +188,9 @@ def _times(start: float, end: float) -> tuple[Tick, ...]:
     moments = (
         number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1)
     )
-    return tuple(_tick((at - start) / (end - start) * 100, at, form) for at in moments)
+    ticks = [_tick((at - start) / (end - start) * 100, at, form) for at in moments]
+    inner = tuple(tick for tick in ticks if tick.anchor == "middle")
+    return inner if len(inner) > 1 else tuple(ticks)  # in a narrow chart they would overlap
 
 
 def _tick(place: float, at: float, form: str) -> Tick:
