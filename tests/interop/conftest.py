@@ -58,13 +58,8 @@ def installed(npm: Sequence[str], folder: Path) -> Path:
             environment = os.environ | {
                 "PATH": f"{Path(npm[0]).parent}{os.pathsep}{os.environ['PATH']}"
             }
-            command = [
-                *npm,
-                "ci",
-                "--ignore-scripts",
-                "--fetch-retries=1",
-                "--fetch-retry-mintimeout=1000",
-            ]
+            options = "--ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000"
+            command = [*npm, "ci", *options.split()]
             try:
                 subprocess.run(
                     command,

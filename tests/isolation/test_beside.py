@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import AsyncWorker, Limit, NewJob, Queue, Retry, workers
+from headrace import AsyncWorker, Limit, NewJob, Queue, Retry, Worker, workers
 from headrace.inspect import ChildFacts, WorkerState
 from headrace.isolation import Isolation
 from tests.isolation import app
@@ -94,7 +94,7 @@ def test_a_second_stop_gives_the_job_back_and_ends_its_child(
     newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"
-    worker = Work("threads", newest.url).worker()
+    worker = Worker(newest.url)
     worker.handler("q", isolate=ONE)(app.waits)
     worker.start()
     queue.enqueue(str(path).encode(), id="long")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -20,7 +18,6 @@ import pytest
 from tenacity import retry_if_exception_type
 
 from headrace import (
-    AsyncWorker,
     ConfigurationError,
     Job,
     JobFailed,
@@ -33,34 +30,13 @@ from headrace.codecs import Encrypted, JSONCodec
 from headrace.isolation import Isolation
 from tests.isolation import app
 from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Running
 from tests.support.facts import each
 from tests.support.servers import Server
 
 ONE = Isolation(processes=1, grace_s=0.2)
 NEVER = Retry(attempts=1)
 LATE = Retry(wait=300)
-
-
-@contextmanager
-def in_a_loop(worker: AsyncWorker) -> Iterator[None]:
-    """Run an `AsyncWorker` on an event loop of its own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    def call(verb: Callable[..., Any], *args: Any) -> None:
-        asyncio.run_coroutine_threadsafe(verb(*args), loop).result(PATIENCE)
-
-    try:
-        call(worker.__aenter__)
-        try:
-            yield
-        finally:
-            call(worker.__aexit__, None, None, None)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 class Work:
@@ -70,18 +46,16 @@ class Work:
         self.kind = kind
         self.url = url
 
-    def worker(self) -> Any:
-        return Worker(self.url) if self.kind == "threads" else AsyncWorker(self.url)
-
-    def running(self, worker: Any) -> Any:
-        return worker if self.kind == "threads" else in_a_loop(worker)
+    def running(self) -> Running:
+        return Running(self.kind, url=self.url)
 
     @contextmanager
     def handling(self, function: Callable[..., Any], queue: Any = "q", **options: Any) -> Any:
-        worker = self.worker()
-        worker.handler(queue, **{"isolate": ONE, **options})(function)
-        with self.running(worker):
-            yield worker
+        running = self.running()
+        # without the adaption of bodies, as a child finds a handler by its name
+        running.worker.handler(queue, **{"isolate": ONE, **options})(function)
+        with running:
+            yield running.worker
 
 
 @pytest.fixture(params=["threads", "tasks"])
@@ -126,9 +100,9 @@ def test_payloads_and_results_travel_by_the_codec(work: Work, newest: Server) ->
 
 
 def test_tasks_share_their_children(work: Work, newest: Server) -> None:
-    worker = work.worker()
-    worker.tasks(app.tasks, isolate=ONE)
-    with Tasks("tasks", url=newest.url) as sender, work.running(worker):
+    running = work.running()
+    running.worker.tasks(app.tasks, isolate=ONE)
+    with Tasks("tasks", url=newest.url) as sender, running:
         sender.task(name="add")(app.add._function)
         there = Queue("tasks", url=newest.url)
         added = there.enqueue(app.add.new(2, 3).payload, headers={"kind": "add"})
@@ -141,10 +115,10 @@ def test_tasks_share_their_children(work: Work, newest: Server) -> None:
 
 
 def test_jobs_of_a_batch_end_apart(work: Work, queue: Queue) -> None:
-    worker = work.worker()
-    worker.batch_handler("q", max_wait=0.1, isolate=ONE, retry=NEVER)(app.batch)
+    running = work.running()
+    running.worker.batch_handler("q", max_wait=0.1, isolate=ONE, retry=NEVER)(app.batch)
     queue.enqueue_many([b"good", b"bad", b"good"])
-    with work.running(worker):
+    with running:
         until(lambda: queue.counts().completed == 2 and queue.counts().dead == 1)
     assert next(iter(queue.admin.dead())).reason == "ValueError: no b'bad'"
 

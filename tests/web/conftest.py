@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from html import unescape
@@ -16,7 +15,7 @@ import pytest
 from headrace.web import ACTIONS, app
 from tests.conftest import newest_queue
 from tests.support.colours import Blocking
-from tests.support.program import PROGRAM, environment
+from tests.support.program import started
 from tests.support.servers import Server
 from tests.web.chromium import chromium
 
@@ -89,12 +88,7 @@ def site(newest: Server, runner: asyncio.Runner) -> Iterator[Any]:
 @pytest.fixture
 def program(newest: Server) -> Iterator[str]:
     """Run `headrace web` and return the address that it prints."""
-    with subprocess.Popen(
-        [*PROGRAM, "web", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(newest.url),
-    ) as running:
+    with started("web", "--port", "0", url=newest.url) as running:
         assert running.stdout is not None
         yield running.stdout.readline().decode().strip()
         running.terminate()
