@@ -427,9 +427,9 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         }
 
         def register(task: BaseTask[..., Any, Any]) -> None:
+            own: dict[str, Any] = {"kind": task.name, "encode": encoder(task), **shared}
             self._register(
-                *(*declared, task_handler(task), concurrency, task.retry, task.deadline),
-                **{"kind": task.name, "encode": encoder(task), **shared},
+                *declared, task_handler(task), concurrency, task.retry, task.deadline, **own
             )
 
         serve(tasks, register)

@@ -19,8 +19,13 @@ from headrace._protocol.queue_ops import Ops
 
 RECORDED_PER_PAGE = 20  # runs with all their records: 1 MiB each at most
 # where the listings of jobs begin with runs, by their state
-LISTINGS = {"blocked": ("blocked", "asleep -"), "delayed": ("delayed", "asleep -")}
-LISTINGS |= {"leased": ("running", ""), "waiting": ("waiting", ""), "dead": ("dead", "")}
+LISTINGS = {
+    "blocked": ("blocked", "asleep -"),
+    "delayed": ("delayed", "asleep -"),
+    "leased": ("running", ""),
+    "waiting": ("waiting", ""),
+    "dead": ("dead", ""),
+}
 
 
 @define(eq=False)

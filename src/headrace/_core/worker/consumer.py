@@ -83,7 +83,7 @@ class Consumer:
     concurrency: int = field(init=False)  # handlers at once; of all shards
 
     def __attrs_post_init__(self) -> None:
-        others = [] if self.shared is None else self.shared.members
+        others: Sequence[Consumer] = () if self.shared is None else self.shared.members
         self.concurrency = others[0].concurrency if others else self.handler.concurrency
         self.registration = Registration(self.new_name(), NameClaim(self.ops, self.worker))
         if (terms := self.ops.settings.terms) is not None:

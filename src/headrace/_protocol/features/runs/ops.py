@@ -108,9 +108,12 @@ def _waiting(name: str, kind: str, reply: Any) -> Record | int:
     code, *rest = reply
     if code <= 0:
         return int(code)
-    value = raw(rest[1]) if code == THERE and len(rest) > 1 and rest[1] is not None else None
-    # one that is over was due long ago
-    due = max(0, rest[1]) if code == OPEN else int(code == OVER)
+    value: bytes | None = None
+    due = int(code == OVER)  # one that is over was due long ago
+    if code == OPEN:
+        due = max(0, rest[1])
+    elif code == THERE and len(rest) > 1 and rest[1] is not None:
+        value = raw(rest[1])
     return Record(rest[0], name, kind, 1, int(code == THERE), 0, value, due)
 
 
