@@ -74,4 +74,4 @@ def test_one_that_fails_shows_what_it_said(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nowhere"]) == 2
-    assert "no journey: nowhere; there are agent, django, " in capsys.readouterr().out
+    assert "no journey: nowhere; there are agent, " in capsys.readouterr().out
