@@ -213,11 +213,13 @@ def test_the_keyboard_reaches_everything(filled: None, page: Any) -> None:
     for address in crawled(page, page.url):
         page.evaluate(watch)
         page.evaluate("document.activeElement.blur()")
-        for _ in range(page.evaluate(f"{seen}.length") + 5):
-            page.keyboard.press("Tab")
-        left = page.evaluate(
-            f"{seen}.filter(one => !reached.has(one)).map(one => one.outerHTML.slice(0, 200))"
-        )
+        left = [address]
+        for _ in range(2):  # a field that takes the focus lets Tab begin behind it
+            for _ in range(page.evaluate(f"{seen}.length") + 5 if left else 0):
+                page.keyboard.press("Tab")
+            left = page.evaluate(
+                f"{seen}.filter(one => !reached.has(one)).map(one => one.outerHTML.slice(0, 200))"
+            )
         assert left == [], address
 
 
