@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 
 from headrace import AsyncWorker, Job, Queue, Tasks, Worker
 from headrace._model.builds import continues
 from headrace._protocol.features.runs import ops as step_ops
+from headrace._protocol.script import script
 from headrace.errors import ConfigurationError, RunSuspended
 from headrace.inspect import Inspector, RunState
 from headrace.testing import run, travel
@@ -34,12 +36,29 @@ def test_the_first_record_has_the_build(runs: Runs) -> None:
     assert [head[0], *head[2:], nobody] == [1, "charge", "step", 0, "b1", "", 0, []]
 
 
-def test_a_run_without_a_build_gets_none_later(runs: Runs) -> None:
-    entry = runs.begin("i")
-    assert runs.step(entry, "charge") == 1
-    assert runs("build", "w", entry, 1, "i", "", "b1") == 0
-    assert [row[0] for row in runs("steps", "i", "")] == ["charge"]
-    assert runs.names() == ["charge"]
+def napping(url: str, build: str | None) -> Worker:
+    worker = Worker(url, build=build)
+
+    @worker.handler("q")
+    def work(job: Job) -> None:
+        job.step("charge", int)
+        job.sleep("nap", 1000)
+        job.step("ship", int)
+        job.sleep("rest", 1000)
+
+    return worker
+
+
+def test_a_run_without_a_build_gets_none_later(newest: Server) -> None:
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x", id="i")
+        for build in (None, "b1"):
+            run(napping(newest.url, build), newest.url, until_empty=False)
+            travel(newest.url, 2000)
+        found = queue.find("i")
+        assert found is not None
+        assert [step.name for step in found.steps] == ["charge", "nap", "ship", "rest"]
+        assert found.build == ""
 
 
 def test_a_dead_letter_keeps_its_build(runs: Runs) -> None:
@@ -51,6 +70,18 @@ def test_a_dead_letter_keeps_its_build(runs: Runs) -> None:
     assert runs("redrive", "-", 10, "b", "", "i") == [1, ""]
     runs.lease()
     assert runs.names() == ["a", "b1"]
+
+
+def test_a_server_that_does_not_know_the_script_of_builds(newest: Server) -> None:
+    """The build is sent again, and then comes behind the first record."""
+    with Queue("q", url=newest.url) as queue, redis.Redis.from_url(newest.url) as client:
+        queue.enqueue(b"x", id="i")
+        client.script_flush()
+        client.script_load(script("step").source)
+        run(napping(newest.url, "b1"), newest.url, until_empty=False)
+        found = queue.find("i")
+        assert found is not None
+        assert found.build == "b1"
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
