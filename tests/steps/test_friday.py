@@ -36,6 +36,10 @@ def test_deploys_over_parked_runs(tmp_path: Path) -> None:
     assert not lacking, story
 
 
+class Brief(Fridays):
+    PATIENCE = 20.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "complaint"),
@@ -46,9 +50,18 @@ def test_deploys_over_parked_runs(tmp_path: Path) -> None:
     ],
 )
 def test_planted_bug_of_deploys(mutant: str, complaint: tuple[str, ...], tmp_path: Path) -> None:
-    with Fridays(binaries()[0], tmp_path, SEED, mutant) as storm:
-        storm.blow(20, until_heard=complaint)
-        assert storm.heard(complaint), storm.story()
+    """Some storms end without a run that meets the bug, as they are not the same on each machine.
+    Then the next one has its turn."""
+    stories = list[str]()
+    for number in range(5):
+        path = tmp_path / str(number)
+        path.mkdir()
+        with Brief(binaries()[0], path, SEED + number, mutant) as storm:
+            storm.blow(20, until_heard=complaint)
+            if storm.heard(complaint):
+                return
+            stories.append(storm.story())
+    pytest.fail("\n".join(stories))
 
 
 PROGRAMS = {0: Program((Part("pay"),)), 1: Program((Part("pay", type="str"),))}
