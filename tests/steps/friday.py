@@ -6,7 +6,7 @@ killed and suspended meanwhile. A ledger outside Redis judges.
     ask RUN PART VERSION     the code comes to a part
     end RUN PART NUMBER      the function of a step, or a child, returns this number
     val RUN PART NUMBER      the code has the value of a part
-    mis RUN PART VERSION     a record that does not fit has refused the code
+    misfit RUN PART VERSION  a record that does not fit has refused the code
     fin RUN VERSION          the handler returns
     bad RUN WHAT             something that can't be
 """
@@ -119,7 +119,7 @@ class Handler(Writer):
             try:
                 value = yield from self.take(job, part)
             except (ConfigurationError, CodecError):
-                self.write("mis", run, part.name, self.version)
+                self.write("misfit", run, part.name, self.version)
                 raise
             if part.kind in ("step", "child"):
                 self.write("val", run, part.name, str(number(value)))
@@ -330,7 +330,7 @@ class Fridays(storm.Storm):
 
     def lacks(self) -> list[str]:
         seen = self.seen()
-        wanted = {"SIGKILL": 3, "mis": 5, "redriven": 5, "signalled": 20}
+        wanted = {"SIGKILL": 3, "misfit": 5, "redriven": 5, "signalled": 20}
         few = [
             f"{name}: {seen[name]} of {least}"
             for name, least in wanted.items()
@@ -351,7 +351,7 @@ class Fridays(storm.Storm):
         seen = self.seen()
         return (
             f"seed {self.seed}: {len(self.runs)} runs, {len(self.past) - 1} deploys, {seen['att']} deliveries, "
-            f"{seen['up']} workers, {seen['mis']} misfits told, {len(self.withheld)} runs held back; {self.faults()}"
+            f"{seen['up']} workers, {seen['misfit']} misfits told, {len(self.withheld)} runs held back; {self.faults()}"
         )
 
 
@@ -383,7 +383,7 @@ class Ledger:
                 self.values[run, rest[0]].add(rest[1])
                 if (run, *rest) not in self.ended:
                     self.wrong.append(f"phantom: {run} {rest[0]} has {rest[1]}")
-            case "mis":
+            case "misfit":
                 part = self.part(rest[1], rest[0])
                 others = self.asked[run, rest[0]] - {part}
                 if not any((one.kind, one.base) != (part.kind, part.base) for one in others):

@@ -13,7 +13,7 @@ the step's value:
     red RUN STEP         the operator lets it run again
     die RUN              the handler makes its job a dead letter
     und RUN STEP NONCE   the step is undone, as its run dies
-    ded RUN              the operator finds its dead letter
+    died RUN             the operator finds its dead letter
     cho RUN NAME         the first of several is over
     fin RUN NONCE...     the handler has all values, and returns
     bad RUN WHAT         something that can't be
@@ -225,7 +225,7 @@ class Storm(storm.Storm):
                 step = ""
             self.did[f"dead of {word}"] += 1
             with self.ledger.open("a") as file:
-                file.write(f"ded {run}\n")
+                file.write(f"died {run}\n")
                 if step:
                     file.write(f"red {run} {step}\n")
             self.did["redriven"] += self.queue.admin.redrive(state.job.id, from_step=step or None)
@@ -363,7 +363,7 @@ class Ledger:
                 self.undone[run, rest[0]].add(rest[1])
                 if run not in self.died:
                     self.wrong.append(f"undone: {run} {rest[0]}, and it lives")
-            case "ded":
+            case "died":
                 self.wrong += [
                     f"not undone: {run} {step} has {one}, and it is dead"
                     for step in UNDO

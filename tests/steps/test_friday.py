@@ -73,8 +73,8 @@ PROGRAMS = {0: Program((Part("pay"),)), 1: Program((Part("pay", type="str"),))}
         ("att r 0\nask r pay 0\nend r pay 5\nval r pay 5\nfin r 0", ""),
         ("ask r pay 0\nval r pay 5", "phantom"),
         ("end r pay 5\nval r pay 5\nend r pay 6\nval r pay 6", "other values"),
-        ("ask r pay 0\nask r pay 1\nmis r pay 1", ""),
-        ("ask r pay 1\nmis r pay 1", "refused"),
+        ("ask r pay 0\nask r pay 1\nmisfit r pay 1", ""),
+        ("ask r pay 1\nmisfit r pay 1", "refused"),
         ("bad r what", "bad"),
     ],
 )

@@ -69,10 +69,10 @@ def test_planted_bug_of_a_storm(mutant: str, complaint: tuple[str, ...], tmp_pat
         ("die r\nbeg r s0 a\nend r s0 a\nund r s0 a\nbeg r s0 b\nend r s0 b\nfin r b", ""),
         ("die r\nbeg r s0 a\nend r s0 a\nund r s0 a\nfin r a", "undone"),
         ("beg r s0 a\nend r s0 a\nund r s0 a", "undone"),
-        ("beg r s0 a\nend r s0 a\nrec r s0 a\ndie r\nded r", "not undone"),
-        ("beg r s0 a\nend r s0 a\nrec r s0 a\ndie r\nund r s0 a\nded r", ""),
+        ("beg r s0 a\nend r s0 a\nrec r s0 a\ndie r\ndied r", "not undone"),
+        ("beg r s0 a\nend r s0 a\nrec r s0 a\ndie r\nund r s0 a\ndied r", ""),
         ("cho r done\ncho r late", "another choice"),
-        ("cho r done\nded r\nred r own\ncho r late", ""),
+        ("cho r done\ndied r\nred r own\ncho r late", ""),
         ("beg r c a\nend r c a\nrec r c a\nbeg r c b\nend r c b\nrec r c b", "twice"),
     ],
 )
