@@ -234,7 +234,7 @@ def test_children_without_results_complete_beside_other_jobs(
 
 
 def test_the_cancel_of_a_payload_goes_down(orders: Queue[Any], packs: Queue[Any]) -> None:
-    """A call reads the children of some runs alone, and the next call those of others."""
+    """A call reads the children of some runs, and the next call reads the children of others."""
     for _ in range(6):
         waits_for(orders, 600)
     assert orders.admin.cancel_payload(b"same") == 6

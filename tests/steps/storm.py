@@ -219,7 +219,9 @@ class Storm(storm.Storm):
         """Redrive a job, from a step in doubt or a child that has failed, which run again."""
         for state in self.queue.admin.dead():
             run, reason = state.job.payload.decode(), state.reason or ""
-            word, _, step = reason.partition(";")[0].partition(" ")  # it may say what is not undone
+            word, _, step = reason.partition(";")[0].partition(
+                " "
+            )  # it may list steps that are not undone
             if word not in DEATHS:
                 self.found.append(f"died: {run} of {reason}")
                 step = ""

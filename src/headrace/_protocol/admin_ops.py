@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace._model import checks
 from headrace._model.checks import millis
@@ -51,13 +51,15 @@ def ticket(ops: Ops, job: Job[bytes]) -> str | None:
     return None
 
 
-# the number of jobs, and their open children, each with the prefix of the keys of its queue
-Cancelled = tuple[int, list[tuple[str, str]]]
+class Cancelled(NamedTuple):
+    number: int  # of jobs
+    children: list[tuple[str, str]]  # their open ones: the prefix of the queue's keys, and the id
 
 
 def _cancelled(reply: Any) -> Cancelled:
     number, *words = [reply] if isinstance(reply, int) else reply
-    return int(number), [*zip(map(text, words[::2]), map(text, words[1::2]), strict=True)]
+    children = zip(map(text, words[::2]), map(text, words[1::2]), strict=True)
+    return Cancelled(int(number), [*children])
 
 
 def _cancelled_page(reply: Any) -> tuple[Cancelled, str, str]:

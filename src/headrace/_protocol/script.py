@@ -238,7 +238,7 @@ def _called(body: str, fragments: Sequence[str]) -> set[str]:
 
 @cache
 def _functions(fragment: str) -> tuple[dict[str, set[str]], set[str]]:
-    # the names that each function of a fragment uses, and those that its other code uses
+    # the names in each function of a fragment, and the names in its other code
     code = _TEXTS.sub("", fragment)
     functions = {name: _names(body) for name, body in _FUNCTION.findall(code)}
     return functions, _names(_DECLARED.sub("", _FUNCTION.sub("", code)))

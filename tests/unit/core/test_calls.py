@@ -471,7 +471,7 @@ def test_settlements_go_by_worker_and_batch_in_order() -> None:
 
 def test_cancel_payload_goes_through_the_stream_and_then_what_is_delayed() -> None:
     pages = [(2, "jobs", "(5-0"), (1, "delayed", "0"), (3, "delayed", "7"), (0, "", "0")]
-    answers = iter([((number, []), *where) for number, *where in pages])
+    answers = iter([(admin_ops.Cancelled(one, []), *where) for one, *where in pages])
     stage = Stage(lambda _: next(answers))
     assert stage.play(calls.cancel_payload(OPS, b"x", cascade=True)) == 6
     assert [op.args[1:3] for op in stage.sent] == [

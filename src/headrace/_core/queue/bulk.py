@@ -98,8 +98,8 @@ def _act(
     match action:
         case "cancel":
             gone = yield from _each([admin_ops.cancel_run(ops, one) for one in ids])
-            yield from children.cancel(ops, gone)
-            return sum(number for number, _ in gone)
+            yield from children.cancel(ops, children.below(gone))
+            return sum(one.number for one in gone)
         case "reschedule":
             return sum((yield from _each([admin_ops.reschedule(ops, one, None) for one in ids])))
         case "expire":

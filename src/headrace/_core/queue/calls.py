@@ -180,9 +180,9 @@ def cancel_payload(ops: Ops, payload: bytes, *, cascade: bool) -> Call[int]:
     cursor = "-"
     while place:
         gone, place, cursor = yield from send(admin_ops.cancel_payload(ops, payload, place, cursor))
-        number += gone[0]
+        number += gone.number
         if cascade:
-            yield from children.cancel(ops, [gone])
+            yield from children.cancel(ops, gone.children)
     return number
 
 

@@ -199,7 +199,7 @@ def run_all(
         still = [record for record in records.values() if not record.ended]
         if failure is not None and cancels:
             if not run.replayed:
-                yield from cancel(run.ops, [(0, [(record.home, record.child) for record in still])])
+                yield from cancel(run.ops, [(record.home, record.child) for record in still])
             _fail(failure)
         fresh = [child for child in children if child.name not in records]
         if failure is not None:
@@ -246,7 +246,8 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
     if isinstance(source, Child):
         return First(name, _value(run, source.job, records[name]))
     if isinstance(source, Signal):
-        return First(name, run.values.decoded(f"signal {source.name!r}", records[name].value))
+        signalled = run.values.decoded(f"signal {source.name!r}", records[name].value)
+        return First(name, signalled)
     return First(name, None)
 
 
@@ -261,10 +262,10 @@ def _source(run: Run, source: Signal | Timer | Child) -> Call[Record]:
     return (yield from run.known())[source.name]
 
 
-def cancel(ops: Ops, above: Iterable[admin_ops.Cancelled]) -> Call[None]:
-    """Cancel the children of jobs that were cancelled, and theirs."""
+def cancel(ops: Ops, some: Iterable[tuple[str, str]]) -> Call[None]:
+    """Cancel jobs, each given by the prefix of its queue's keys and its id, and their children."""
     settings = QueueSettings(priorities=LEVELS_AT_MOST, result_ttl=ops.settings.result_ttl)
-    left = [child for _, some in above for child in some]
+    left = list(some)
     while left:
         now = left[:STARTED_PER_TRIP]
         left = left[STARTED_PER_TRIP:]
@@ -272,8 +273,11 @@ def cancel(ops: Ops, above: Iterable[admin_ops.Cancelled]) -> Call[None]:
             admin_ops.cancel_run(Ops(Keys.at_prefix(home), settings, namespace=ops.namespace), name)
             for home, name in now
         ]
-        for _, some in (yield from send_all(asked)):
-            left += some
+        left += below((yield from send_all(asked)))
+
+
+def below(gone: Iterable[admin_ops.Cancelled]) -> list[tuple[str, str]]:
+    return [child for one in gone for child in one.children]
 
 
 def _started(run: Run, children: Sequence[NewChild]) -> Call[list[Record]]:
@@ -311,17 +315,14 @@ def _not_started(run: Run, child: NewChild, number: int) -> BaseException:
 
 
 def _first_failure(records: Any) -> Record | None:
-    return min(
-        (one for one in records if one.ended and one.outcome != "completed"),
-        key=lambda one: one.ended,
-        default=None,
-    )
+    failed = [one for one in records if one.ended and one.outcome != "completed"]
+    return min(failed, key=lambda one: one.ended, default=None)
 
 
 def _fail(record: Record) -> NoReturn:
-    reason = (
-        None if record.value is None else NESTED.sub("", record.value.decode("utf-8", "replace"))
-    )
+    reason = None if record.value is None else record.value.decode("utf-8", "replace")
+    if reason is not None:
+        reason = NESTED.sub("", reason)
     raise ChildFailed(record.child, record.outcome, reason)
 
 
@@ -334,6 +335,5 @@ def _value(run: Run, job: Any, record: Record) -> Any:
             "of each and 1 MiB in all: let it return a reference to what it has stored"
         )
     codec = bound(getattr(job, "codec", None) or run.ops.codec, record.queue, run.ops.namespace)
-    return run.values.result(
-        f"child {record.name!r}", record.value, codec, getattr(job, "decode", None)
-    )
+    decode = getattr(job, "decode", None)
+    return run.values.result(f"child {record.name!r}", record.value, codec, decode)

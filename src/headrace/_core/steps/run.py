@@ -73,8 +73,8 @@ class Callbacks:
     note: Callable[..., object] = ignored
     """Takes the name of a log event and of the step, and the trace of an earlier delivery."""
     judged: Callable[[BaseException | None, Any, bool], str | None] = ignored
-    """Takes the error and the result of a handler, and whether attempts count anew. It returns why
-    the job is to die, or `None` if it lives."""
+    """Takes the error and the result of a handler, and whether attempts count anew. Its answer is
+    the reason for which the job is to die, or `None` if the job lives."""
     missing: Callable[[str], object] = ignored
     """Called with the builds that a run waits for, if no living worker has one."""
     context: Context = tuple  # the trace headers of a child that is started now

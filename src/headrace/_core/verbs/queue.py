@@ -144,8 +144,8 @@ class QueueVerbs(Generic[M]):
         """Cancel a job, and with *cascade* its children."""
         gone = yield from answers(self.map, id, key, admin_ops.cancel_run)
         if cascade:
-            yield from children.cancel(self.map.ops, gone)
-        return any(number for number, _ in gone)
+            yield from children.cancel(self.map.ops, children.below(gone))
+        return any(one.number for one in gone)
 
     # -- the whole queue ---------------------------------------------------------------------------
 
