@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import time
 from pathlib import Path
 from typing import Any
+
+from django.db.backends.signals import connection_created
 
 from headrace import DeadLetter
 from headrace.django import _contract as contract
@@ -158,3 +161,31 @@ def tick() -> None:
 @task
 def says(text: str) -> None:
     logging.getLogger("django.shop").warning(text)
+
+
+connected: list[int] = []  # the processes in which this module has seen a connection begin
+
+
+def _note_connection(**_: Any) -> None:
+    connected.append(os.getpid())
+
+
+connection_created.connect(_note_connection)
+
+
+@task
+def whereabouts() -> dict[str, Any]:
+    """Query, and tell where this runs, and where connections were made."""
+    from django.contrib.auth.models import Group
+
+    return {"rows": Group.objects.count(), "pid": os.getpid(), "connected": connected}
+
+
+@task(takes_context=True)
+def misbehaves(context: Any, how: str) -> str:
+    """Hang in C, end its process, or be well the second time."""
+    if how == "hangs":
+        re.match(r"(a+)+$", "a" * 40 + "b")
+    if how == "dies" and context.attempt == 1:
+        os._exit(3)
+    return f"{how} in attempt {context.attempt} of {len(context.task_result.worker_ids)}"

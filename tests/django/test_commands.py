@@ -16,13 +16,19 @@ from tests.django import tasks
 from tests.django.conftest import ROOT, await_end
 
 
+def environ() -> dict[str, str]:
+    """Return an environment in which programs import this checkout from any folder."""
+    path = [str(ROOT), str(ROOT / "src")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
 @contextmanager
 def running(command: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a program in another folder than its own, and stop it at the end."""
     with subprocess.Popen(
         command,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environ(),
         stderr=subprocess.PIPE,
         text=True,
     ) as program:
@@ -51,7 +57,7 @@ def test_the_worker_runs_tasks_in_processes(manage: Any, tmp_path: Path) -> None
 def test_a_burst_of_one_queue(manage: Any) -> None:
     command = manage()
     mail, other = tasks.note.using(queue_name="mail").enqueue(1), tasks.note.enqueue(2)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = environ()
     burst = [*command, "headrace_worker", "--queue", "mail", "--burst"]
     done = subprocess.run(
         burst, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -87,7 +93,7 @@ def test_each_line_is_logged_once(manage: Any, tmp_path: Path, own: bool) -> Non
             settings.write(LOGGING)
     tasks.says.enqueue("once and for all")
     done = subprocess.run(
-        [*command, "headrace_worker", "--burst"], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
+        [*command, "headrace_worker", "--burst"], env=environ(), capture_output=True,
         text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,8 @@ from headrace._core.flows.sharded import ShardedFlow
 from headrace._engine.hooks import refuse_bare, refuse_generator, refuse_parameters
 from headrace._model import checks
 from headrace._model.codec import Codec
+from headrace._model.isolation import Isolation
+from headrace._model.isolation import wanted as isolation_of
 from headrace._model.job import Claim, NewJob
 from headrace._model.policy import ATTEMPTS, Durability, Rate, Retry
 from headrace._model.receipt import Receipt
@@ -73,6 +75,7 @@ class Stages(Guided):
         fair: str | None = None,
         weights: Named | None = None,
         limits: Limit | Sequence[Limit] | None = None,
+        isolate: bool | Isolation = False,
     ) -> Callable[[F], F]:
         """Declare a stage, whose jobs are in the queue `<flow>/<name>`. Runs begin in the stage
         that is declared first.
@@ -99,6 +102,7 @@ class Stages(Guided):
             "concurrency": concurrency,
             "retry": retry,
             "deadline": deadline,
+            "isolation": isolation_of(isolate),
             "queue_settings": settings,
         }
         stage = self.ops.declare(name, next, children, options)

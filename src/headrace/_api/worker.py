@@ -436,13 +436,13 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         self._tasks.append(tasks)
 
     def _isolate(self, isolation: Isolation) -> None:
-        """Isolate the handlers that are not isolated yet, but for persistent ones and stages."""
+        """Isolate the handlers that are not isolated yet, but for persistent ones."""
 
         def within(one: HandlerSettings) -> HandlerSettings:
             return evolve(one, isolation=one.isolation or isolation)
 
         for queue, handler in self.handlers.items():
-            if handler.persistent or handler.flow is not None:
+            if handler.persistent:
                 continue
             slots = handler.concurrency
             if slots == self._slots:  # it was not given

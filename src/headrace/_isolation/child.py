@@ -27,10 +27,12 @@ from typing import Any
 
 from headrace import _forks
 from headrace._core.verdicts import meant
+from headrace._isolation import stages
 from headrace._isolation.link import Broken, Head, Link, Message, out_of_reach
 from headrace._isolation.program import MIB, Program, Served, resident, served, set_up_django
 from headrace._isolation.values import packed, remade, told
 from headrace._model.codec import BytesCodec, as_bytes, untyped
+from headrace._model.flow import FanOut, FlowJob, Next
 from headrace._model.job import Job, ShardedName, make_job, run_of
 from headrace._telemetry.tracing import continued
 from headrace.errors import RunLost
@@ -52,6 +54,7 @@ def run(end: socket.socket, program: Program) -> None:
     try:
         if program.django:
             set_up_django()
+            _take_handlers_away()
         functions = {kind: served(place.found()) for kind, place in program.places.items()}
         if program.memory_mb is not None:
             limit = int(program.memory_mb * MIB)
@@ -116,9 +119,8 @@ class Mailbox:
             return self._received.pop(number)
 
 
+# one job, or batch, and the requests of its handler to the parent
 class Turn:
-    """One job, or batch, and the requests of its handler to the parent."""
-
     def __init__(self, child: Child, number: int) -> None:
         self._child = child
         self._number = number
@@ -178,7 +180,7 @@ class Child:
         error: BaseException | None = None
         batch = self._program.batch
         try:
-            jobs = list(map(self._job, head["jobs"], parts))
+            jobs = [self._job(turn, *one) for one in zip(head["jobs"], parts, strict=True)]
             if not batch:
                 awaits = inspect.iscoroutinefunction(function)
                 taker = partial(self._steps, turn, awaits=awaits)
@@ -187,15 +189,19 @@ class Child:
                 result, error = self._handled(function, jobs)
             if not batch:
                 error, result = meant(jobs[0].id, error, result, batch=False)
+            if batch and error is None:
+                answer["result"] = packed(result)
+            elif error is None:
+                if isinstance(result, (Next, FanOut)) and isinstance(jobs[0], FlowJob):
+                    answer["outcome"], data = stages.told(result, self._program.codec)
+                    result = result.result
+                if result is not None:
+                    self._result(answer, data, result, encode)
         except BaseException as wrong:  # a payload, or the class of an exception, may run any code
             error = wrong
         if error is not None:
             answer["error"] = told(error)
             answer["memory"] = isinstance(error, MemoryError)
-        elif batch:
-            answer["result"] = packed(result)
-        elif result is not None:
-            self._result(answer, data, result, encode)
         if self._program.measures:
             answer["rss"] = resident() or peak()
         self._link.send(answer, data)
@@ -260,14 +266,23 @@ class Child:
         loop = self._runner().get_loop if awaits else None
         return steps(turn, self._program.codec, job, loop)
 
-    def _job(self, head: Head, part: bytes) -> Job[Any]:
+    def _job(self, turn: Turn, head: Head, part: bytes) -> Job[Any]:
         queue_name = head["queue"]
         if head["shard"] is not None:
             queue_name = ShardedName.at(queue_name, head["shard"])
         payload = self._program.codec.decode(part)
-        return make_job(
+        job = make_job(
             head["id"], payload, queue_name, head["headers"], head["attempt"], head["enqueued_at"]
         )
+        state = head.get("flow")
+        if state is None:
+            return job
+
+        def read(which: str, name: str) -> Any:
+            _, answer = turn.ask({"is": "result", "which": which, "name": name})
+            return untyped(self._program.codec).decode(answer[0]) if answer else None
+
+        return stages.staged(job, state, read)
 
 
 def _as_is(result: Any) -> Any:
@@ -301,6 +316,13 @@ class _Forwarding(logging.Handler):
                     "created": record.created,
                 }
             )
+
+
+def _take_handlers_away() -> None:
+    # the parent has the handlers of the project, too
+    for logger in (logging.root, *logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            logger.handlers.clear()
 
 
 def _forward_logs(child: Child, level: int) -> None:

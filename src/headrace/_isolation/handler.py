@@ -12,12 +12,14 @@ from attrs import define
 
 from headrace._core.effects import Call, Send, Sleep
 from headrace._core.steps.run import Run
+from headrace._isolation import stages
 from headrace._isolation.carried import innermost, unwrapped, wrapped
 from headrace._isolation.children import Children, Process
 from headrace._isolation.described import carried_out, described
 from headrace._isolation.link import Broken, Head, Message
 from headrace._isolation.values import packed, remade, told, unpacked
-from headrace._model.codec import as_bytes
+from headrace._model.codec import as_bytes, untyped
+from headrace._model.flow import FlowJob
 from headrace._model.job import Job
 from headrace._protocol.op import Op
 from headrace._telemetry.steps import record_span
@@ -25,9 +27,8 @@ from headrace._telemetry.tracing import handed_on, tracer
 from headrace.errors import Killed, RunLost
 
 
+# a result that the child could not encode, as nothing else can
 class Unencoded:
-    """The result of a handler that the child could not encode. Nothing else can, either."""
-
     def __init__(self, why: BaseException) -> None:
         self.why = why
 
@@ -72,18 +73,22 @@ class Isolated:
             "is": "job",
             "kind": self.kind,
             "trace": handed_on(),
-            "jobs": [
-                {
-                    "id": job.id,
-                    "queue": job.queue,
-                    "shard": getattr(job.queue, "shard", None),
-                    "headers": dict(job.headers),
-                    "attempt": job.attempt,
-                    "enqueued_at": job.enqueued_at,
-                }
-                for job in jobs
-            ],
+            "jobs": list(map(_told, jobs)),
         }
+
+
+def _told(job: Job[Any]) -> Head:
+    made = {
+        "id": job.id,
+        "queue": job.queue,
+        "shard": getattr(job.queue, "shard", None),
+        "headers": dict(job.headers),
+        "attempt": job.attempt,
+        "enqueued_at": job.enqueued_at,
+    }
+    if isinstance(job, FlowJob):
+        made["flow"] = stages.described(job)
+    return made
 
 
 @define(eq=False)
@@ -126,13 +131,24 @@ class _Turn:
         children.give(self.child)
         if (error := head.get("error")) is not None:
             raise remade(error)
-        if (why := head.get("unencoded")) is not None:
-            return Unencoded(remade(why))
         if self.handler.batch:
             return unpacked(head["result"])
+        outcome = head.get("outcome")
+        if outcome is None:
+            return self._result(head, parts)
+        number = len(outcome.get("children", ()))
+        result = self._result(head, parts[number:])
+        codec = innermost(self.handler.codec)
+        return stages.remade(outcome, parts[:number], codec, result)
+
+    def _result(self, head: Head, parts: list[bytes]) -> Any:
+        if (why := head.get("unencoded")) is not None:
+            return Unencoded(remade(why))
         if not parts:
             return None
-        return parts[0] if self.handler.bare else innermost(self.handler.codec).decode(parts[0])
+        if self.handler.bare:
+            return parts[0]
+        return untyped(innermost(self.handler.codec)).decode(parts[0])
 
     # -- requests of the child ---------------------------------------------------------------------
 
@@ -175,6 +191,8 @@ class _Turn:
             self.child.link.send({"is": "answer", "number": number, **made}, data)
 
     def _answered(self, head: Head, parts: list[bytes]) -> Message:
+        if head["is"] == "result":
+            return {}, self._kept(head["which"], head["name"])
         if self.steps is None:
             self.steps = cast("Any", self.jobs[0])._taker()  # noqa: SLF001 - we are its handler
         run: Run = self.steps.run
@@ -195,6 +213,14 @@ class _Turn:
                 return {"replies": packed(self.steps.drive(_sent(ops, head["within"])))}, []
             case other:
                 raise Killed(f"the child sent {other!r:.100}")
+
+    def _kept(self, which: str, name: str) -> list[bytes]:
+        if which not in stages.MAPPINGS:
+            raise Killed(f"the child asked for {which!r:.100}")
+        value = getattr(self.jobs[0], which)[name]
+        if value is None:
+            return []
+        return [as_bytes(untyped(innermost(self.handler.codec)).encode(value))]
 
     def _depart(self, *, lost: bool) -> None:
         """Let the job leave its worker, as its run is suspended, or its lease is lost."""

@@ -85,7 +85,7 @@ class Link:
         return int(LENGTH.unpack_from(data)[0]) + LENGTH.size - len(data)
 
     def closed(self) -> None:
-        """Wait until the other end is closed. Messages do not end this."""
+        # messages do not end this wait
         hang_up = select.poll()
         hang_up.register(self._socket.fileno(), 0)
         hang_up.poll()

@@ -24,6 +24,7 @@ CHILD = "headrace._isolation.child"  # imported by children only: a parent of th
 class Place:
     module: str
     path: str
+    args: tuple[Any, ...] | None = None  # of a function that makes the handler
 
     def found(self) -> Any:
         """Import the module, and return the object. Raises the import's error, or
@@ -31,12 +32,13 @@ class Place:
         """
         module = sys.modules.get(self.module) or import_module(self.module)
         try:
-            return reduce(getattr, self.path.split("."), cast("Any", module))
+            found: Any = reduce(getattr, self.path.split("."), cast("Any", module))
         except AttributeError:
             raise ConfigurationError(
                 f"an isolated handler is found by its name, and {self.module} has no {self.path}: "
                 "define it at the top of its module"
             ) from None
+        return found if self.args is None else found(*self.args)
 
 
 @frozen

@@ -25,6 +25,9 @@ Stops = list[Callable[[], Any]]
 
 def place_of(function: Any) -> Place:
     """Return where a child finds a handler. Raises `ConfigurationError` if it can't be found."""
+    again = getattr(getattr(function, "__self__", None), "_again", None)
+    if again is not None:
+        return Place(*again())
     bare = inspect.unwrap(function)
     module = getattr(bare, "__module__", None)
     path = getattr(bare, "__qualname__", None)

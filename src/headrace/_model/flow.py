@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from headrace._model.job import Job, shortened
+from headrace._model.job import Job, NewJob, shortened
 from headrace._model.views.queues import QueueView
 from headrace.errors import CodecError, describe_error
 
@@ -51,6 +51,18 @@ class FanOut:
     join: str | None = None
     failed: str = "fail"
     result: Any = field(default=None, repr=shortened)
+
+
+def children_of(fan: FanOut) -> Iterable[Any]:
+    """Return the children of a fan-out. Raises `TypeError` if they are one payload."""
+    given: Any = fan.children
+    one = (str, bytes, bytearray, memoryview, NewJob, Mapping)
+    if isinstance(given, one) or not isinstance(given, Iterable):
+        kind = type(fan.children).__name__
+        raise TypeError(
+            f"FanOut: children must be an iterable of payloads or NewJob objects, not {kind}"
+        )
+    return fan.children
 
 
 class Results(Mapping[str, Any]):

@@ -34,10 +34,12 @@ def work(
         from headrace.console.cli.work import Supervisor
     # refuses wrong settings here, once, before any process starts
     worker_of(alias, queues, concurrency)
+    chosen = Options(**options)
+    chosen.limits()
     given = {"alias": alias, "queues": list(queues), "concurrency": concurrency}
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]  # the folder of manage.py
     os.environ |= {VARIABLE: json.dumps(given), "PYTHONPATH": os.pathsep.join(paths)}
-    return Supervisor([TARGET], processes, Options(**options), reload, health_port).run()
+    return Supervisor([TARGET], processes, chosen, reload, health_port).run()
 
 
 def relay(

@@ -40,6 +40,11 @@ class Runner:
         self._backend, self._queue, self._worker = backend, queue, worker
         self._own = own  # paths of the tasks whose own options the worker knows
 
+    def _again(self) -> tuple[str, str, tuple[Any, ...]]:
+        # a function that makes `run` in a child process, and its arguments
+        known = (self._backend.alias, self._queue, self._worker.name, list(self._own))
+        return "headrace.django._isolated", "run_of", known
+
     def run(self, job: Job[bytes]) -> bytes | None:
         """Call the task of a job. Return its value as JSON, or `None` for `None`. Raises as the
         task does.

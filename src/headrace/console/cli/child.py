@@ -53,6 +53,14 @@ class Options:
     recycle_jobs: int | None = None
     recycle_mb: float | None = None
 
+    def limits(self) -> Isolation | None:
+        # of child processes; raises `ConfigurationError` or `ValueError`
+        if self.isolate:
+            return Isolation(recycle_jobs=self.recycle_jobs, recycle_mb=self.recycle_mb)
+        if self.recycle_jobs is not None or self.recycle_mb is not None:
+            raise ConfigurationError("--recycle-jobs, --recycle-mb: for child processes: --isolate")
+        return None
+
     def set_form(self) -> None:
         if self.log_format == "json":
             say_in_json()
@@ -231,8 +239,7 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
             worker = load(target)
             if worker.named and number:
                 worker.name += f"-{number}"
-            if options.isolate:
-                limits = Isolation(recycle_jobs=options.recycle_jobs, recycle_mb=options.recycle_mb)
+            if (limits := options.limits()) is not None:
                 InnerWorker(worker).isolate(limits)
             if options.max_outage:
                 worker.settings = evolve(worker.settings, max_outage=options.max_outage)

@@ -447,8 +447,8 @@ def work(
     ends.
 
     With --isolate each handler runs in child processes of its worker, as many as there are
-    processors, or its concurrency. Persistent handlers and stages of flows do not. A handler with
-    isolate= keeps its own settings.
+    processors, or its concurrency. Persistent handlers do not. A handler with isolate= keeps its
+    own settings.
 
     --reload is for development (extra reload). A module that does not load waits for the next
     change.
@@ -469,8 +469,6 @@ def work(
             os.environ["HEADRACE_URL"] = url
         if build is not None:
             os.environ["HEADRACE_BUILD"] = build
-        if not isolate and not (recycle_jobs is None and recycle_mb is None):
-            raise ConfigurationError("--recycle-jobs, --recycle-mb: for child processes: --isolate")
         options = Options(
             max_outage,
             burst,
@@ -481,6 +479,7 @@ def work(
             recycle_jobs,
             recycle_mb,
         )
+        options.limits()  # refuses wrong ones
         status = Supervisor(
             list(dict.fromkeys(targets)), processes, options, reload, health_port
         ).run()

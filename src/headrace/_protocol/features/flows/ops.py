@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -13,7 +13,15 @@ from attrs import evolve, field, frozen
 
 from headrace._model.checks import Context, check_size, limit_batch, millis, text
 from headrace._model.codec import BytesCodec, Codec, bound, chosen, grouped, untyped
-from headrace._model.flow import ChildView, FanOut, FlowState, Next, Results, RunView
+from headrace._model.flow import (
+    ChildView,
+    FanOut,
+    FlowState,
+    Next,
+    Results,
+    RunView,
+    children_of,
+)
 from headrace._model.job import Claim, Job, NewJob, is_new
 from headrace._model.policy import unconditional
 from headrace._model.receipt import Receipt
@@ -311,15 +319,7 @@ class FlowOps:
     def _children(
         self, stage: Stage, parent: str, fan: FanOut, context: Context | None
     ) -> list[list[Arg]]:
-        given: Any = fan.children
-        if isinstance(
-            given, (str, bytes, bytearray, memoryview, NewJob, Mapping)
-        ) or not isinstance(given, Iterable):
-            kind = type(fan.children).__name__
-            raise TypeError(
-                f"FanOut: children must be an iterable of payloads or NewJob objects, not {kind}"
-            )
-        every: Any = fan.children
+        every = children_of(fan)
         default = (
             fan.stage if fan.stage is not None or len(stage.children) != 1 else stage.children[0]
         )

@@ -36,6 +36,17 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
             action="store_true",
             help="End when the queues are empty but for failed tasks.",
         )
+        add(
+            "--isolate",
+            action="store_true",
+            help="Run each task in a child process, which is killed at its deadline.",
+        )
+        add("--recycle-jobs", type=int, help="Replace a child process after so many tasks.")
+        add(
+            "--recycle-mb",
+            type=float,
+            help="Replace a child process that has more MiB of memory: 64 or more.",
+        )
         add("--health-port", type=int, help="Serve /live and /ready there; 0: any port.")
         add("--metrics-port", type=int, help="Serve /metrics there, for each process one port on.")
         add(
@@ -57,6 +68,9 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
             "burst",
             "health_port",
             "metrics_port",
+            "isolate",
+            "recycle_jobs",
+            "recycle_mb",
             "max_outage",
             "log_level",
             "log_format",
