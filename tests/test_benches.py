@@ -69,6 +69,22 @@ def test_writes_that_no_fsync_covers_are_dropped(when: str, lost: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "when"), [("valkey-9.1", "always"), ("redis-8.2", "everysec")])
+def test_durable_writes_survive_their_machine(name: str, when: str) -> None:
+    binary = next((one for one in binaries() if one.name == name), None)
+    if binary is None:
+        pytest.skip(f"{name} is not here")
+    with ExitStack() as stack:
+        extra = ("--appendfsync", when)
+        stand = loss.alone(extra, stack, binary, machine=True, durable="fsync")
+        for _ in range(3):  # the first fsync comes at once
+            assert stand.queue.enqueue(b"durable").added
+        stand.queue.enqueue_many([b"durable"] * 50)
+        stand.kill()
+        assert stand.queue.counts().waiting == 53
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "early"), [("valkey-9.1", True), ("valkey-8.1", True), ("redis-8.2", False)]
 )

@@ -76,6 +76,9 @@ DURABLE = {
         durability, "self.wanted.fsync and not self.fsynced", "self.wanted.fsync and self.fsynced is None",
         "test_a_disk_that_lags",
     ),
+    "an answer before the fsync is believed": Mutant(
+        durability, '(b"always", b"no")', '(b"always", b"no", b"everysec")', "test_a_server_that_answers_too_early"
+    ),
 }  # fmt: skip
 
 DURABLE_IN_SCRIPTS: dict[str, tuple[Edit, str]] = {

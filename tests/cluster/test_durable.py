@@ -367,6 +367,27 @@ def test_a_server_that_can_not(connect: Connect, newest: Server) -> None:
     assert queue.counts().waiting == 0
 
 
+def test_a_server_that_answers_too_early(connect: Connect) -> None:
+    """No call is sent to it, as its answer would say nothing."""
+    extra = ["--appendfsync", "everysec"]
+    with Server(binaries()[0], appendonly=True, extra=extra) as server:
+        queue = connect("q", url=server.url, durable="fsync")
+        with pytest.raises(
+            ConfigurationError, match=r"nothing was sent, as Valkey 9\.1\S* answers"
+        ):
+            queue.enqueue(b"x")
+        assert queue.counts().waiting == 0
+        acl = ["ACL", "SETUSER", "modest", "on", "nopass", "~*", "&*", "+@all", "-config"]
+        server.ask(*acl)
+        server.ask("CONFIG", "SET", "appendfsync", "always")
+        modest = connect("q", url=server.url.replace("unix://", "unix://modest:x@"))
+        with pytest.raises(ConfigurationError, match=r"needs \+config\|get"):
+            modest.enqueue(b"x", durable="fsync")
+        assert queue.enqueue(b"x").added
+        modest.close()
+        queue.close()
+
+
 def test_whether_a_frozen_server_can_wait_is_asked_within_the_calls_bound(
     connect: Connect, pair: Pair
 ) -> None:

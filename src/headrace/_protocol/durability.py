@@ -9,6 +9,9 @@ for the record. The recorded writes come before it.
 and then becomes primary again, has lost the write, but has replicas. So we read the replication id,
 which changes with each promotion, before the write and after the wait. Both must be equal.
 
+With `appendfsync everysec` Valkey answers `WAITAOF` before the fsync, and so did Redis 7.4.0 to
+7.4.2. Such an answer says nothing, so that these servers are refused.
+
 A batch waits once, after its last part. This covers all parts, if the history is still the first
 part's.
 """
@@ -29,8 +32,11 @@ R = TypeVar("R")
 # for replicas and for the disk, each: appendfsync everysec takes one or two seconds
 WAIT_MS = 2_000
 _ASK = pack(("INFO", "replication"))
+_ASK_WHO = pack(("INFO", "server"))
+_ASK_WHEN = pack(("CONFIG", "GET", "appendfsync"))
 _PRIMARY = re.compile(rb"^role:master\b", re.MULTILINE)
 _HISTORY = re.compile(rb"^master_replid:(\w+)", re.MULTILINE)
+_EARLY = re.compile(rb"^(valkey_version:[\w.]+|redis_version:7\.4\.[0-2]\b)", re.MULTILINE)
 _NEVER = re.compile(r"unknown command|NOPERM|appendonly", re.IGNORECASE)
 
 
@@ -109,8 +115,8 @@ class DurabilityWait:
 def _history(reply: Any) -> bytes:
     """Return the replication id of a primary. It is empty if the server is no primary, or does not
     tell."""
-    text = reply.encode() if isinstance(reply, str) else reply
-    if not isinstance(text, bytes) or _PRIMARY.search(text) is None:
+    text = _bytes(reply)
+    if _PRIMARY.search(text) is None:
         return b""
     found = _HISTORY.search(text)
     return found[1] if found else b""
@@ -143,21 +149,41 @@ def durable_batch(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
 def trials(wanted: Durability) -> list[bytes]:
     """Pack a command that tests, without a write, whether a server can wait at all."""
     trials = [_ASK, *([pack(("WAIT", 0, 1))] if wanted.replicas else [])]
-    return [*trials, *([pack(("WAITAOF", 1, 0, 1))] if wanted.fsync else [])]
+    if wanted.fsync:
+        trials += [pack(("WAITAOF", 1, 0, 1)), _ASK_WHO, _ASK_WHEN]
+    return trials
 
 
 def tried(wanted: Durability, answers: Sequence[Any]) -> bool:
     """Tell whether the server can wait. It can't while it is no primary. Raises
     `ConfigurationError` if it never can.
     """
-    for answer in answers:
+    rest = list(answers)
+    who, when = rest[-2:] if wanted.fsync else (b"", None)
+    for answer in rest[:-2] if wanted.fsync else rest:
         if isinstance(answer, Exception):
             if _NEVER.search(str(answer)[:300]):
                 raise ConfigurationError(
                     f'durable="{wanted}": nothing was sent, as the server says: {answer}; {_HELP}'
                 )
             return False
+    if (found := _EARLY.search(_bytes(who))) is not None and not _honest(when):
+        server = found[0].decode().replace("_version:", " ").capitalize()
+        raise ConfigurationError(
+            f'durable="{wanted}": nothing was sent, as {server} answers WAITAOF before the fsync '
+            "with appendfsync everysec: set appendfsync always; a user with ACLs needs +config|get"
+        )
     return True
+
+
+def _bytes(reply: Any) -> bytes:
+    text = reply.encode() if isinstance(reply, str) else reply
+    return text if isinstance(text, bytes) else b""
+
+
+def _honest(setting: Any) -> bool:
+    # pairs by RESP2, and a mapping by RESP3
+    return re.search(r"'(always|no)'", repr(setting)) is not None
 
 
 _HELP = (

@@ -160,16 +160,51 @@ def test_one_part_waits_for_itself() -> None:
     assert only.durability.wrapped([b"1"], None) == waited.wrapped([b"1"], None)
 
 
+REDIS = b"# Server\r\nredis_version:8.2.1\r\n"
+VALKEY = b"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.0\r\n"
+EVERYSEC = [b"appendfsync", b"everysec"]
+
+
 def test_whether_a_server_can_be_asked() -> None:
     """A server without the command or the right to it is never asked. A replica is not asked
     yet."""
-    assert trials(BOTH) == [ASK, pack(("WAIT", 0, 1)), pack(("WAITAOF", 1, 0, 1))]
-    assert tried(BOTH, [info(b"aa"), 0, [1, 0]])
-    assert not tried(BOTH, [redis.ResponseError("WAIT cannot be used with replica instances")])
+    asked = [pack(("INFO", "server")), pack(("CONFIG", "GET", "appendfsync"))]
+    assert trials(BOTH) == [ASK, pack(("WAIT", 0, 1)), pack(("WAITAOF", 1, 0, 1)), *asked]
+    assert trials(Durability(1)) == [ASK, pack(("WAIT", 0, 1))]
+    facts = [REDIS, EVERYSEC]
+    assert tried(BOTH, [info(b"aa"), 0, [1, 0], *facts])
+    refused = redis.ResponseError("WAIT cannot be used with replica instances")
+    assert not tried(BOTH, [info(b"aa"), refused, refused, *facts])
     for words in (
         "unknown command 'WAITAOF'",
         "NOPERM this user has no permissions",
         "when appendonly is disabled",
     ):
         with pytest.raises(ConfigurationError, match="nothing was sent"):
-            tried(BOTH, [redis.ResponseError(words)])
+            tried(BOTH, [info(b"aa"), 0, redis.ResponseError(words), *facts])
+
+
+@each(
+    ("server", "setting", "exact"),
+    [
+        (VALKEY, EVERYSEC, False),
+        (VALKEY, {"appendfsync": "everysec"}, False),
+        (VALKEY, {b"appendfsync": b"always"}, True),
+        (VALKEY, [b"appendfsync", b"always"], True),
+        (VALKEY, [b"appendfsync", b"no"], True),
+        (VALKEY, [], False),
+        (VALKEY, redis.ResponseError("NOPERM no permissions to run 'config|get'"), False),
+        (b"redis_version:7.4.2\r\n", EVERYSEC, False),
+        (b"redis_version:7.4.3\r\n", EVERYSEC, True),
+        (REDIS.decode(), redis.ResponseError("NOPERM"), True),
+    ],
+)
+def test_whether_an_answer_comes_after_the_fsync(server: Any, setting: Any, exact: bool) -> None:
+    answers = [info(b"aa"), [1, 0], server, setting]
+    wanted = Durability(0, fsync=True)
+    if exact:
+        assert tried(wanted, answers)
+        return
+    with pytest.raises(ConfigurationError, match=r"answers WAITAOF before the fsync.*always"):
+        tried(wanted, answers)
+    assert tried(Durability(1), answers[:2])
