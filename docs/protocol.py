@@ -218,8 +218,22 @@ PARTS = {
             "Id of a child → its parent, packed by MessagePack: the prefix of the keys of its queue, its name "
             "in `steps` there, the ms of its first enqueue, the number of the child's record, and the child's "
             "depth. The end of the child removes it, and also writes `steps`, `asleep` and `wake` of the "
-            "parent's queue, in the same slot."
+            "parent's queue if that is in this slot, else `reports`."
         ),
+    ),
+    "reported": (
+        "zset",
+        "Id of a child that has ended, and whose parent is in another slot → until when it starts no second time, in ms; expires with the last.",
+    ),
+    "reports:<prefix>": (
+        "hash",
+        "How children of runs in another slot have ended, where the keys of their queue begin so: id of the child → the "  # noqa: ISC004
+        "parent's id, ms of its first enqueue, the number of the record, the state, the result or reason, and its bytes, by MessagePack. Workers "
+        "of the parent's queue fetch them; expires after 30 days.",
+    ),
+    "afar": (
+        "zset",
+        "The prefix of the keys of each queue in another slot in which runs have children → when one was started, or its end was learned, in ms.",
     ),
     "pinned": (
         "hash",

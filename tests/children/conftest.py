@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Queue
+from tests.children.machine import FAR
 from tests.scripts.conftest import Lua
 from tests.steps.conftest import Runs
 from tests.support.engines import Running
@@ -35,7 +36,7 @@ def packs(newest: Server) -> Iterator[Queue[Any]]:
 def of_one_queue(server: Server) -> Iterator[Runs]:
     lua = Lua(server, 3)
     parts = ("steps", "asleep", "ids", "wake", "links", "linksx", "result:i/a", "result:i/b")
-    lua.parents = [lua.key(part) for part in parts]
+    lua.parents = [lua.key(part) for part in (*parts, f"reports:{FAR}", "reported")]
     yield Runs(lua)
     lua.close()
 

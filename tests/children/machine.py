@@ -10,10 +10,17 @@ from attrs import define, field
 from tests.steps.conftest import DAY, Runs
 
 OPEN = (None, "")
+FAR = "headrace:{far}:q:"
+"""The prefix of a queue in another slot. Parents take their own queue for it, and so do their
+children."""
 COUNT = """
 local more = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))[5]
 return type(more) == 'table' and more.children or 0
 """
+
+
+def as_bytes(word: str) -> bytes:
+    return word.encode("utf-8", "surrogateescape")
 
 
 @define(eq=False)
@@ -48,10 +55,16 @@ class Machine:
     alive: dict[str, tuple[str, str]] = field(factory=dict[str, tuple[str, str]])
     """The children that have not ended, with the parent and the name of each."""
     made: int = 0
+    far: dict[str, list[Any]] = field(factory=dict[str, list[Any]])
+    """The arguments by which each child in another slot is started."""
+    owed: dict[str, tuple[str, str]] = field(factory=dict[str, tuple[str, str]])
+    """Children in another slot that are recorded, and not started."""
+    unheard: dict[str, tuple[str, str, Any]] = field(factory=dict[str, tuple[str, str, Any]])
+    """The ends of such children that their parents have not learned."""
 
     def walk(self, steps: int) -> None:
-        often = {self.start: 4, self.park: 4, self.end: 5, self.lease: 3}
-        moves = [self.begin, self.bury, self.redrive, self.cancel, *often]
+        often = {self.start: 4, self.park: 4, self.end: 5, self.lease: 3, self.fetch: 3}
+        moves = [self.begin, self.bury, self.redrive, self.cancel, self.adopt, *often]
         weights = [often.get(move, 1) for move in moves]
         for _ in range(steps):
             self.rng.choices(moves, weights)[0]()
@@ -72,7 +85,8 @@ class Machine:
         parent = self._any("held")
         for _ in range(self.rng.randint(1, 3)):
             if parent is not None and len(parent.open) < 5:
-                self._start(parent)
+                begin = self._start_afar if self.rng.random() < 0.4 else self._start
+                begin(parent)
 
     def _start(self, parent: Parent) -> None:
         self.made += 1
@@ -85,6 +99,46 @@ class Machine:
         parent.records[name] = OPEN
         parent.numbers[name] = answer[1]
         self.alive[child] = (parent.id, name)
+
+    def _start_afar(self, parent: Parent) -> None:
+        """Record a child in another slot. It is started now, or later."""
+        self.made += 1
+        name = f"c{self.made}"
+        child = f"{parent.id}/{name}"
+        args = ["w", parent.entry, self.runs.count(parent.entry), parent.id, "", name, 1, 0]
+        answer = self.runs("child_away", *args, FAR, child)
+        assert answer[::2] == [1, 1], answer
+        parent.records[name] = OPEN
+        parent.numbers[name] = answer[1]
+        self.far[child] = [FAR, parent.id, "", answer[1], 1, child, "", "data", "x", "id", child]
+        self.owed[child] = (parent.id, name)
+        if self.rng.random() < 0.7:
+            self._adopt(child)
+
+    def adopt(self) -> None:
+        """Start a child once more, whatever has become of it."""
+        if self.far:
+            self._adopt(self.rng.choice(sorted(self.far)))
+
+    def _adopt(self, child: str) -> None:
+        assert self.runs("adopt", *self.far[child]) == (child in self.owed), child
+        if child in self.owed:
+            self.alive[child] = self.owed.pop(child)
+
+    def fetch(self) -> None:
+        """Let parents learn how children in another slot have ended. The reports may stay there,
+        and come again."""
+        key = self.runs.lua.key(f"reports:{FAR}")
+        known: list[str] = []
+        while (found := self.runs("reports", 2, *known, extra=[key]))[1:]:
+            self.runs("learn", FAR, found[0], *map(as_bytes, found[1:]))
+            known = found[1::2]
+            for child in known:
+                owner, name, told = self.unheard.pop(child, ("", "", None))
+                if (parent := self.parents.get(owner)) is not None:
+                    self._told(parent, name, told)
+            if self.rng.random() < 0.3:
+                break
 
     def park(self) -> None:
         parent = self._any("held")
@@ -137,7 +191,9 @@ class Machine:
             assert self.runs("complete", *args, extra=extra) == [1]
             told = (f"result of {child}", "completed")
         owner, name = self.alive.pop(child)
-        if (parent := self.parents.get(owner)) is not None:
+        if child in self.far:
+            self.unheard[child] = (owner, name, told)
+        elif (parent := self.parents.get(owner)) is not None:
             self._told(parent, name, told)
 
     def lease(self) -> None:
@@ -176,8 +232,10 @@ class Machine:
         if parent.state == "dead":
             return
         answer = self.runs("cancel", parent.id, DAY)
-        home = self.runs.lua.key("")
-        children = [part for name in parent.open for part in (home, f"{parent.id}/{name}")]
+        children: list[str] = []
+        for name in parent.open:
+            child = f"{parent.id}/{name}"
+            children += (FAR if child in self.far else self.runs.lua.key(""), child)
         assert answer == ([1, *children] if children else 1)
         del self.parents[parent.id]
 
@@ -186,6 +244,10 @@ class Machine:
     def check(self) -> None:
         redis, key = self.runs.lua.redis, self.runs.lua.key
         assert {*redis.hkeys(key("links"))} == {*self.alive}
+        assert {*redis.hkeys(key(f"reports:{FAR}"))} >= {*self.unheard}
+        dead = {parent.id for parent in self.parents.values() if parent.state == "dead"}
+        aliases = {name.partition("\ta")[0] for name in redis.hkeys(key("steps")) if "\ta" in name}
+        assert aliases <= dead
         for parent in self.parents.values():
             known_as = parent.letter if parent.state == "dead" else parent.id
             rows = self.runs("steps", known_as, "")

@@ -87,4 +87,26 @@ MUTANTS: dict[str, Sequence[Edit]] = {
             "    if record[2] == 'child' then\n",
         ),
     ],
+    "an end in another slot is lost": [
+        ("*", "  redis.call('HSET', reports, id, cmsgpack.pack(report))\n", ""),
+    ],
+    "a child in another slot starts again": [
+        ("adopt", "redis.call('ZSCORE', reported, id)", "false"),
+    ],
+    "a child in another slot is forgotten too early": [
+        ("reports", "known, runs.REPORTED_MS)", "known, 0)"),
+    ],
+    "an end is learned twice": [
+        ("*", "if not parent or not runs.is_open_child(record) then", "if not parent then"),
+    ],
+    "a dead parent is not found": [
+        (
+            "*",
+            "    redis.call('HSET', to_steps, run.more.alias, to_id,",
+            "    redis.call('HSET', to_steps,",
+        ),
+    ],
+    "a redriven parent is not found": [
+        ("*", "  fields[#fields + 1] = run.more.alias\n", ""),
+    ],
 }

@@ -336,7 +336,7 @@ def test_a_result_that_is_too_large_is_said(fleet: Running, orders: Queue[Any]) 
 
 
 BAD = [
-    (lambda job: job.run(("stock/pack", b"")), ConfigurationError, "one script reaches one group"),
+    (lambda job: job.run(("a/b/c", b"")), ConfigurationError, "queue name"),
     (lambda job: job.run(NewJob(b"", id="x")), ValueError, "made of its parent's"),
     (lambda job: job.run("pack"), TypeError, "a child is a task"),
     (lambda job: job.run(("orders/pack", b""), 1), TypeError, "only a task takes arguments"),

@@ -37,7 +37,7 @@ class Fate:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def work(kind: str, url: str, folder: Path, seed: int) -> None:
+def work(kind: str, url: str, folder: Path, packing: str, seed: int) -> None:
     """Run a worker until it is killed, or terminated."""
     fate = Fate(folder, seed)
     worker: Any = (Worker if kind == "threads" else AsyncWorker)(
@@ -46,12 +46,12 @@ def work(kind: str, url: str, folder: Path, seed: int) -> None:
 
     def parent(job: Job) -> Any:
         fate()
-        some = yield partial(job.run_all, [("orders/pack", b"%d" % n) for n in range(3)], at_most=2)
+        some = yield partial(job.run_all, [(packing, b"%d" % n) for n in range(3)], at_most=2)
         fate()
-        child = yield partial(job.start, ("orders/pack", b"9"))
+        child = yield partial(job.start, (packing, b"9"))
         fate()
         first = yield partial(job.first, done=child, late=job.timer(days=1))
-        last = yield partial(job.run, ("orders/pack", b"5"))
+        last = yield partial(job.run, (packing, b"5"))
         fate()
         return b" ".join([*some, first.value, last])
 
@@ -62,19 +62,21 @@ def work(kind: str, url: str, folder: Path, seed: int) -> None:
         return b"packed " + job.payload
 
     adapt = coroutine if kind == "tasks" else blocking
-    for queue, body in {"orders": parent, "orders/pack": pack}.items():
+    for queue, body in {"orders": parent, packing: pack}.items():
         worker.handler(queue, concurrency=4, retry=Retry(attempts=100, wait=0))(adapt(body))
     worker.run()
 
 
 @pytest.mark.slow
-def test_each_end_arrives_once(kind: str, newest: Server, tmp_path: Path) -> None:
-    """Whatever is killed, each child runs for one parent, and each parent gets its results."""
+@pytest.mark.parametrize("packing", ["orders/pack", "packs"])
+def test_each_end_arrives_once(kind: str, newest: Server, tmp_path: Path, packing: str) -> None:
+    """Whatever is killed, each child runs for one parent, and each parent gets its results. The
+    children are in the slot of their parents, or in another."""
     for number in range(KILLS):
         (tmp_path / f"lot-{number}").touch()
     killed = 0
     orders = Queue("orders", url=newest.url)
-    packs = Queue("orders/pack", url=newest.url)
+    packs = Queue(packing, url=newest.url)
     with orders, packs:
         receipts = orders.enqueue_many([b"x"] * PARENTS)
 
@@ -82,7 +84,7 @@ def test_each_end_arrives_once(kind: str, newest: Server, tmp_path: Path) -> Non
             return orders.counts().completed == PARENTS
 
         for seed in range(KILLS + 1):
-            process = CONTEXT.Process(target=work, args=(kind, newest.url, tmp_path, seed))
+            process = CONTEXT.Process(target=work, args=(kind, newest.url, tmp_path, packing, seed))
             process.start()
             try:
                 until(lambda: not process.is_alive() or over(), "a death, or the end")  # noqa: B023

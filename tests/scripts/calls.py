@@ -15,6 +15,7 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.state import JobState
+from headrace._model.steps import Record
 from headrace._model.timing import Declared, Recurring, Timing
 from headrace._model.views.outbox import OutboxView
 from headrace._protocol import admin_ops, transfer_ops, view_ops
@@ -125,6 +126,9 @@ FLOW.stage("bills")
 CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
 INTENT = transfer_ops.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
 CHILD = ["data", "x", "id", "i/pack"]
+AFAR = Ops(Keys.of("bills"))
+HOME = AFAR.keys.prefix
+RECORD = Record(1, "pack", "child", 1, 0, 0, None, 0, home=OPS.keys.prefix, child="i/p", depth=1)
 CALLS: dict[str, Calls] = {
     "about": Calls(
         sample=view_ops.about(OPS),
@@ -159,6 +163,12 @@ CALLS: dict[str, Calls] = {
                 [1, ANY, 0, []],
             )
         ],
+    ),
+    "adopt": Calls(
+        sample=step_ops.adopt(AFAR, CLAIMS[0], RECORD, NewJob(b"x", queue="shop/orders")),
+        nothing=[([HOME, "i", "5", 1, 1, "i/pack", "", *CHILD], 1)],
+        filled=[([HOME, "i", "5", 1, 1, "i/pack", "", *CHILD], 0)],
+        payloads="its own arguments: one job",
     ),
     "ask_worker": Calls(
         sample=presence_ops.ask(OPS, "w", "quiet"),
@@ -200,6 +210,12 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", "5-0", 1, "i", "5", "pack", 1, "", 0, *CHILD], [0])],
         filled=[(["w", ENTRY, 1, "i", "5", "pack", 1, "", 0, *CHILD], [1, 2, "i/pack~5"])],
         payloads="one job, and one row of a run",
+    ),
+    "child_away": Calls(
+        sample=step_ops.child_away(OPS, CLAIMS[0], "pack", AFAR.keys, "i/pack~1"),
+        nothing=[(["w", "5-0", 1, "i", "5", "pack", 1, 0, HOME, "i/pack"], [0])],
+        filled=[(["w", ENTRY, 1, "i", "5", "pack", 1, 0, HOME, "i/pack"], [1, 2, 1])],
+        payloads="one row of a run",
     ),
     "close": Calls(
         sample=transfer_ops.close(OPS, [INTENT.nonce]),
@@ -372,6 +388,11 @@ CALLS: dict[str, Calls] = {
         ],
     ),
     "line_up": Calls(sample=fair_ops.line_up(FAIR, "w"), nothing=[([500], 0)], filled=[([500], 0)]),
+    "learn": Calls(
+        sample=step_ops.learn(OPS, HOME, step_ops.Reports(True, [b"i/pack", b"x"])),
+        nothing=[([HOME, 0], 0), ([HOME, 1, "i/pack", "x"], 0)],
+        payloads="its own arguments, and the rows of their runs, once where children have moved",
+    ),
     "listen": Calls(
         sample=event_ops.listen(OPS), nothing=[([], 1)], filled=[([], 1)], payloads="one field"
     ),
@@ -493,6 +514,12 @@ CALLS: dict[str, Calls] = {
         sample=admin_ops.repair(OPS),
         nothing=[(["jobs", "-", 500, TERM, 0], ["", "0", *[0] * 12])],
         filled=[(["jobs", "-", 500, TERM, 0], ["", "0", *[0] * 12])],
+    ),
+    "reports": Calls(
+        sample=step_ops.reports(AFAR, OPS.keys.prefix, [b"i/p"]),
+        nothing=[([100], [0])],
+        filled=[([100, "i/pack"], [0])],
+        payloads="reports of at most 64 KiB, 1 MiB in all",
     ),
     "reschedule": Calls(
         sample=admin_ops.reschedule(OPS, "i", 1.0),

@@ -24,6 +24,11 @@ COMMANDS = re.findall(
     re.findall(r"^ACL SETUSER .*$", ACCESS.read_text("utf-8"), re.MULTILINE)[0],
 )
 PREFIX = "headrace:{q}:q:"
+OTHERS = {
+    "move": [f"headrace:{{q}}:q/to:{part}" for part in MOVED_TO],
+    "child": [PREFIX + part for part in (*FOLLOWED, "jobs", "links")],
+    "reports": [PREFIX + "reports:headrace:{bills}:bills:"],
+}
 TERM = 60_000  # ms of a lease, where it does not matter
 
 
@@ -60,11 +65,7 @@ class Lua:
         """Return the reply of a script with bytes as text. *extra* are whole names of keys after
         the declared ones."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
-        if name == "move" and not extra:
-            extra = [f"headrace:{{q}}:q/to:{part}" for part in MOVED_TO]
-        if name == "child" and not extra:
-            extra = [PREFIX + part for part in (*FOLLOWED, "jobs", "links")]
-        others = [*extra]
+        others = [*(extra or OTHERS.get(name, ()))]
         # a key that *extra* names in full, first
         whole = {"result": "result", "flow_read": "flow"}.get(name)
         keys = [others.pop(0) if part == whole else PREFIX + part for part in parts]

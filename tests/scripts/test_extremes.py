@@ -61,15 +61,15 @@ CURSORS = [
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
     " next ageing pause most batch awaits number from come over since seconds version delivery token attempt took"
-    " after level concurrency",
+    " after level concurrency depth",
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " from_step register decide serving idle entry set together sharded hourly queue known queues schedule enq"
     " fraction text ended release_key every kind traced mode structure offered one_value newest paused dry request"
-    " timed quiet apart by began build waits_for tens counted",
+    " timed quiet apart by began build waits_for tens counted home parent child open",
     "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets..."
-    " waits... ids...",
+    " waits... ids... gone...",
 }
 NUMBERS_OF_ITEMS = {
     "limit",

@@ -17,7 +17,7 @@ from tests.support.steps import looked_after
 
 FLOWS = {"flow_start", "flow_advance", "flow_events", "flow_find", "flow_read"}
 # keys whose values are times of the server
-TIMES = {"facts", "relayed", "closing", "outdue", "registered", "workers"}
+TIMES = {"facts", "reported", "relayed", "closing", "outdue", "registered", "workers"}
 
 
 @pytest.fixture

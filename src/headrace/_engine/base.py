@@ -341,6 +341,7 @@ class BaseEngine(ABC):
             partial(self._judged, consumer, held),
             partial(self._misses, consumer, held),
             injected,
+            lambda home: consumer.jobs.homes.note(home, time.monotonic()),
         )
         builds = Builds(consumer.handler.build, consumer.of(held).runs)
         values = Recorded(consumer.ops.bound)

@@ -164,6 +164,8 @@ class _Turn:
             self.steps.run.callbacks.note(head["event"], head["step"], head["earlier"])
         elif kind == "missing":
             self.steps.run.callbacks.missing(head["builds"])
+        elif kind == "away":
+            self.steps.run.callbacks.away(head["home"])
         elif kind == "span":
             _span(head)
         elif kind == "ops":  # it lasts as long as the server is away, and the deadline holds

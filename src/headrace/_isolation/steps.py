@@ -146,8 +146,11 @@ def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None)
     def missing(builds: str) -> None:
         link.tell({"is": "missing", "builds": builds})
 
+    def away(home: str) -> None:
+        link.tell({"is": "away", "home": home})
+
     values = Recorded(ops.bound)
-    callbacks = Callbacks(depart, note, judged, missing, injected)
+    callbacks = Callbacks(depart, note, judged, missing, injected, away)
     run = evolve(run, ops=ops, values=values, callbacks=callbacks)
     executor = Executor(link, run)
     if loop is None:

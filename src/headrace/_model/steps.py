@@ -125,6 +125,7 @@ class Record:
     outcome: str = ""  # of a child that has ended
     home: str = ""  # the prefix of the keys of its queue
     child: str = ""  # its id
+    depth: int = 0  # of a child in another slot: the runs above it
     queue: str = field(
         default=Factory(lambda self: self.home.partition("}:")[2].rstrip(":"), takes_self=True)
     )

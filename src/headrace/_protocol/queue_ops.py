@@ -374,12 +374,14 @@ class Ops:
         other."""
         return ""
 
-    def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
-        """Check a follow-up. Its queue must be in this queue's group, which shares one hash
-        slot."""
+    def follow(
+        self, job: NewJob[Any], there: Keys | None = None
+    ) -> tuple[Keys, str, str, list[str | bytes]]:
+        """Check a follow-up. Its queue must be in this queue's group, which shares one hash slot,
+        unless it is given by *there*, the keys of a queue in another slot."""
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
-        keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
+        keys = there or (self.keys if job.queue is None else self._near("then: queue", job.queue))
         own = keys == self.keys  # another queue's payloads may be of another type
         # a task's job knows its own codec
         codec = getattr(job, "codec", None) or untyped(self.codec)

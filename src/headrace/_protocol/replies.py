@@ -131,6 +131,8 @@ class Reclaimed:
     next_tick: float | None = None
     rests: bool = False  # no job is leased, delayed, scheduled or held back
     builds: Sequence[str] = ()  # that runs were held back for
+    # the prefixes of queues in other slots in which runs have children
+    homes: Sequence[str] = ()
 
 
 def decoded_number(value: Any, limit: int = 1 << 53) -> int:
@@ -248,6 +250,8 @@ def measured(reply: Any) -> tuple[Counts, float, float]:
 
 def reclaimed(reply: Any) -> Reclaimed:
     moved, again, declared, more, promoted, due, tick, *others = reply
+    words = [*map(text, others[1:]), ""]
+    end = words.index("")
     return Reclaimed(
         moved,
         wait_of(again),
@@ -257,7 +261,8 @@ def reclaimed(reply: Any) -> Reclaimed:
         wait_of(due),
         wait_of(tick),
         bool(others and others[0]),
-        tuple(map(text, others[1:])),
+        tuple(words[:end]),
+        tuple(words[end + 1 : -1]),
     )
 
 

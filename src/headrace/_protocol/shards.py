@@ -181,10 +181,12 @@ class ShardOps(BaseShardOps):
     def wipe(self) -> Op[bool]:
         return self.op("wipe", [], bool, priorities=LEVELS_AT_MOST)
 
-    def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
+    def follow(
+        self, job: NewJob[Any], there: Keys | None = None
+    ) -> tuple[Keys, str, str, list[str | bytes]]:
         """Check a follow-up. It may belong to any shard, of this queue or of another queue in the
         group."""
-        made = super().follow(job)
+        made = super().follow(job, there)
         _routed(job)
         _unlike_an_entry(job)
         return made

@@ -127,6 +127,9 @@ EVENTS = {
     # Follow-ups for another shard cannot be sent now, and wait in their outbox; once a minute at
     # most
     "handing_failed": logging.ERROR,
+    # The ends of children of runs in another slot can't be fetched now, and wait there; once a
+    # minute at most
+    "ends_unfetched": logging.ERROR,
     # A row of an outbox in SQL can't be a job; it stays there with the reason
     "outbox_row_refused": logging.ERROR,
     # A relay can't move rows now, and tries again; once a minute at most

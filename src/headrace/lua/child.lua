@@ -8,9 +8,9 @@
 -- id, enq: as in step. others: of the queue of the child: jobs, wake, ids, delayed, bodies, stats, cancels, events, the
 -- stream of its level, and links. fields: of the child, with its id. If a job has that id, the child gets another, with the
 -- ms of the first enqueue behind it.
--- @feature children
 -- @include add
 -- @include cancellations
+-- @include children
 -- @include clock
 -- @include due_at
 -- @include events
@@ -21,7 +21,6 @@
 -- @include require_types
 -- @include runs
 -- @include wake_one
-local DEPTH = 10
 local known = recorded()
 if known then return known end
 local to = {levels = {n = level, [level] = others[9]}, added = 0, enqueued = 0, vacant = true}
@@ -40,9 +39,8 @@ whole(level, 0, 9)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end
 to.cancels = cancellations.present(others[7])
 local listening = listeners(to.stats, others[8], 'added')
-local job, own = {unpack(ARGV, fields)}, runs.parent_of(links, id)
-local depth = (own and own[5] or 0) + 1
-if depth > DEPTH then return answer({-4}) end
+local job, depth = {unpack(ARGV, fields)}, runs.depth_below(links, id)
+if not depth then return answer({-4}) end
 local function is_taken(child) return redis.call('HEXISTS', to.ids, child) == 1 or is_entry_id(to, child) end
 if is_taken(job[4]) then
   job[4] = job[4] .. '~' .. enq

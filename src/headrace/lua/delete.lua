@@ -4,7 +4,7 @@
 -- ARGV   call
 -- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
--- If there are more jobs of flows, or children of runs, than a call has time for, they go first, each as if cancelled. The
+-- Reports of children to runs in other slots stay until they are fetched. If there are more jobs of flows, or children of runs, than a call has time for, they go first, each as if cancelled. The
 -- last call removes the rest at once.
 -- @feature leases
 -- @feature delayed
@@ -98,7 +98,7 @@ if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
   recurring, taken, gate, trends, tallies, outbox, outdue, turns, behind, deaths, asleep, steps, held, slots, settled,
-  stopped, terms, shares, lines, ready, resting, busy, cancels, pinned)
+  stopped, terms, shares, lines, ready, resting, busy, cancels, pinned, afar)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels', 'terms')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

@@ -8,6 +8,7 @@
 -- @feature schedules
 -- @feature transfers
 -- @feature history
+-- @feature children
 -- @include clock
 -- @include count_states
 -- @include levels
@@ -21,6 +22,7 @@ left = left + redis.call('ZCARD', closing) + redis.call('EXISTS', taken)
 for i = 1, 6 do left = left + counts[i] end
 local kept, now, since = redis.call('HMGET', stats, 'shards', 'drained'), clock(), -1
 left = left + redis.call('ZCOUNT', handed, string.format('%.0f', now), '+inf') -- jobs that may be sent here again
+left = left + redis.call('ZCOUNT', reported, string.format('%.0f', now), '+inf') -- ends that parents are to learn
 redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes
 if left > 0 or not kept[1] then
   redis.call('HDEL', stats, 'drained')

@@ -8,8 +8,8 @@
 -- queue, then the streams of the levels behind the first of this one, and as many of the other, where a job goes to its own level,
 -- as far as there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts,
 -- times and records, a delayed one its moment, but one that a rate limit holds back goes to the back and under the
--- limits there; one whose id is taken there stays where it is, and so does one of a flow, a child of a run, and a run that
--- sleeps or waits for a signal. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
+-- limits there; one whose id is taken there stays where it is, and so does one of a flow, a child of a run, a run that
+-- sleeps or waits for a signal, and one that has children in other slots. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
 -- first enqueue.
 -- @feature leases
 -- @feature delayed
@@ -53,7 +53,7 @@ require_history(listening.history, ends, ended)
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()
 local function stays(id)
   return redis.call('HEXISTS', to_ids, id) == 1 or redis.call('ZSCORE', flows, id) or is_entry_id(other, id)
-    or redis.call('HEXISTS', links, id) == 1
+    or redis.call('HEXISTS', links, id) == 1 or runs.waits_away(steps, id)
 end
 local function move_run(id)
   local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)

@@ -1,11 +1,12 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote due jobs.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), stats (hash), trends (string)
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
--- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests, builds...}: again: ms until this caller should call
+-- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests, builds..., '', homes...}: again: ms until this caller should call
 --        again, if that is within a second, or no work is due soon; otherwise -1 · declared workers newly found dead ·
 --        more 1 = a dead worker has more jobs than one call moves, or a level has more jobs to raise · ms until the
 --        next delayed or limited job, and the next tick of a schedule, is due, or -1 · rests: 1 if no work is due
---        soon; otherwise 0, or left out · builds: that runs were held back for, at most 20
+--        soon; otherwise 0, or left out · builds: that runs were held back for, at most 20 · homes: the prefixes of queues in other slots in which runs have children, at
+--        most 1,000, and '' before them
 -- COST   10 us for a queue at rest; else 20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most
 --        6 x `limit`; 10 us per job that is due, or rises, at most `limit` / 2. Jobs that must be read are at most
 --        1 MiB. Once a minute 30 us for a queue that has trends.
@@ -56,7 +57,7 @@ lease = string.format('%.0f', whole(lease))
 local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, held, lines, links, pinned, unpack(levels)) > 0 then return false end
+  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, held, lines, links, pinned, afar, unpack(levels)) > 0 then return false end
   local kept = redis.call('HMGET', stats, 'pulse', 'listening', 'largest', 'rewind', 'levels', 'trends')
   if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] or trend_due(kept[6], now) then return false end
   local since, seen, quiet, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
@@ -173,5 +174,10 @@ if next_death then
   if left > 0 and left < 1000 then again = math.min(again or left, left) end
 end
 local wanted = builds.wanted(pinned, asleep)
+local homes = redis.call('ZRANGE', afar, 0, 999)
+if homes[1] then
+  wanted[#wanted + 1] = ''
+  for i = 1, #homes do wanted[#wanted + 1] = homes[i] end
+end
 if wanted[1] then table.insert(wanted, 1, 0) end
 return answer({moved, again or -1, declared, more, #promoted, ahead(delayed, limited, asleep), ahead(ticks), unpack(wanted)})

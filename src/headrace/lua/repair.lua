@@ -381,6 +381,8 @@ local parts = {
   steps = walk_hash(steps, function(name)
     local id, record = string.match(name, '^([^\t]*)\t?(.*)$')
     if name == runs.why(id) and redis.call('ZSCORE', flows, id) then return end -- its flow has not seen it yet
+    local letter = string.match(record, '^a') and redis.call('HGET', steps, name)
+    if letter and redis.call('HEXISTS', steps, letter) == 1 then return end -- children in other slots need it
     if record ~= '' and redis.call('HEXISTS', steps, id) == 0 then
       mended('leftovers', redis.call('HDEL', steps, name))
     elseif record == '' and (is_stale_run(q, id) or would_be_stale(id)) then

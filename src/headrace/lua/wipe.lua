@@ -12,6 +12,7 @@
 -- @feature cancellations
 -- @feature history
 -- @feature runs
+-- @feature children
 -- @feature builds
 -- @feature ordered
 -- @feature suspects
@@ -32,7 +33,7 @@ redis.call(
   'UNLINK', jobs, wake, ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, flows,
   ends, ended, recurring, taken, gate, trends, tallies, workers, registered, outbox, outdue, closing,
   handed, turns, behind, deaths, asleep, steps, held, slots, settled, stopped,
-  terms, shares, lines, ready, resting, busy, facts, cancels, pinned)
+  terms, shares, lines, ready, resting, busy, facts, cancels, pinned, links, reported, afar)
 for _, field in ipairs(redis.call('HKEYS', stats)) do
   if field ~= 'shards' then redis.call('HDEL', stats, field) end
 end

@@ -124,7 +124,13 @@ def test_every_key_is_described_and_no_other(protocol: ModuleType) -> None:
         "result",
         "flow",
     }
-    assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>", "flow:<id>", "jobs:<level>"}
+    assert set(protocol.PARTS) == used | {
+        "lane:<lane>",
+        "result:<id>",
+        "flow:<id>",
+        "jobs:<level>",
+        "reports:<prefix>",
+    }
 
 
 def test_the_headers_name_keys_by_their_types(protocol: ModuleType) -> None:

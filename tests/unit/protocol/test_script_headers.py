@@ -383,7 +383,8 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     given = [argument for argument in head.args() if not argument.endswith("...")]
     all_levels = {"drained", "wipe", "run_schedule"}
     # of the other queue, or of all levels
-    more = {"move": 10, "accept": 9, "child": 10}.get(name, 9 * (name in all_levels))
+    others = {"move": 10, "accept": 9, "adopt": 9, "child": 10, "reports": 1}
+    more = others.get(name, 9 * (name in all_levels))
     if "flow" in name:
         assert len(keys) >= len(named)
     else:
@@ -402,8 +403,9 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
         return
     own = len(keys) if "flow" in name or name in all_levels else len(named)
     assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
-    others = "orders:jobs:" if name == "accept" else "bills:"
-    assert all(str(key).startswith(f"headrace:{{shop}}:shop/{others}") for key in keys[own:])
+    ours = {"accept": "orders:jobs:", "adopt": "orders:jobs:", "reports": "orders:reports:"}
+    rest = ours.get(name, "bills:")
+    assert all(str(key).startswith(f"headrace:{{shop}}:shop/{rest}") for key in keys[own:])
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:

@@ -7,6 +7,7 @@ of the child completes that record, in the script of that end, and wakes the par
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -15,6 +16,7 @@ from typing import Any, NoReturn, Protocol, cast
 from attrs import evolve, frozen
 
 from headrace._core.effects import Call, send_all
+from headrace._core.steps import away
 from headrace._core.steps.run import Run
 from headrace._model.checks import LEVELS_AT_MOST, count
 from headrace._model.codec import bound
@@ -34,6 +36,7 @@ from headrace._protocol import admin_ops
 from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.features.runs.ops import TAKEN, TOO_DEEP
 from headrace._protocol.keys import ID_BYTES, Keys, job_id
+from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ChildFailed, CodecError, ConfigurationError
 
@@ -194,6 +197,7 @@ def run_all(
         run.ask("child", child.name)
     known = yield from run.known()
     records = {child.name: known[child.name] for child in children if child.name in known}
+    yield from away.adopt(run, [(records[c.name], c.job) for c in children if c.name in records])
     while True:
         failure = _first_failure(records.values())
         still = [record for record in records.values() if not record.ended]
@@ -284,12 +288,10 @@ def _started(run: Run, children: Sequence[NewChild]) -> Call[list[Record]]:
     """Return the records of children. Children without a record are started, in one round trip."""
     records = yield from run.known()
     fresh = [child for child in children if child.name not in records]
-    asked = [
-        step_ops.child(run.ops, run.claim, one.name, one.job, run.callbacks.context)
-        for one in fresh
-    ]
-    if asked:
+    if fresh:
         yield from run.absent(fresh[0].name)
+        found = yield from away.places(run, [child.job for child in fresh])
+        asked = [_start(run, *pair) for pair in zip(fresh, found, strict=True)]
         answers = yield from run.noting(asked)
         for child, answer in zip(fresh, answers, strict=True):
             if isinstance(answer, int):
@@ -297,7 +299,16 @@ def _started(run: Run, children: Sequence[NewChild]) -> Call[list[Record]]:
             records[child.name] = answer
     for child in children:
         run.must_be(records[child.name], "child")
+    yield from away.adopt(run, [(records[child.name], child.job) for child in children])
     return [records[child.name] for child in children]
+
+
+def _start(run: Run, child: NewChild, keys: Keys | None) -> Op[Record | int]:
+    if keys is None:  # in this slot it is also started
+        return step_ops.child(run.ops, run.claim, child.name, child.job, run.callbacks.context)
+    run.ops.follow(child.job, keys)  # a job that can't be encoded is not recorded
+    unique = f"{child.job.id}~{secrets.token_hex(4)}"
+    return step_ops.child_away(run.ops, run.claim, child.name, keys, unique)
 
 
 def _not_started(run: Run, child: NewChild, number: int) -> BaseException:

@@ -78,6 +78,9 @@ class Callbacks:
     missing: Callable[[str], object] = ignored
     """Called with the builds that a run waits for, if no living worker has one."""
     context: Context = tuple  # the trace headers of a child that is started now
+    away: Callable[[str], object] | None = None
+    """Takes the prefix of the keys of a queue in another slot, in which a child was started. `None`
+    if no worker fetches the ends of such children."""
 
 
 # a sleep or wait that is not over
@@ -96,6 +99,8 @@ class Branches:
     # steps whose functions run, and sleeps and waits not yet recorded
     running: set[str] = field(factory=set[str])
     waits: dict[str, Wait] = field(factory=dict[str, Wait])  # the open sleeps and waits, by name
+    adopted: set[str] = field(factory=set[str])  # children in other slots, that were started there
+    sealed: set[str] = field(factory=set[str])  # the homes that took none
 
 
 @define(eq=False)

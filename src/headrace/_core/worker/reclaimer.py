@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace._core.effects import Abort, Call, Now, Phase, Role, Sleep, Wake, send, send_all
+from headrace._core.steps.away import fetch_ends
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.declaring import declare
@@ -76,6 +77,8 @@ def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S
                 swept.append(consumer)
     again = tick
     for consumer in consumers:
+        if consumer.jobs.homes.known:
+            again = min(again, (yield from fetch_ends(consumer.ops, consumer.jobs.homes)))
         if consumer.registered and not _due(consumer, now):
             again = min(again, consumer.timers.sweep_at - now)
     if not swept:
@@ -85,6 +88,7 @@ def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S
         if consumer.registered:
             again = min(again, 0.01 if found.more else tick, found.again or tick)
             yield from _swept(worker, consumer, found)
+            consumer.jobs.homes.learn(found.homes, now)
             if found.builds and (yield from _continue_held(consumer, found.builds)):
                 again = min(again, POLL_S / 5)
     return again

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import BlockThen, Call, HeldJob
+from headrace._core.steps.away import Homes
 from headrace._core.verdicts import Settlement, SettlementBatch
 from headrace._core.worker.tally import Tally
 from headrace._model.job import Claim
@@ -199,6 +200,7 @@ class ActiveJobs:
     under_way: list[SettlementBatch] = field(factory=list[SettlementBatch])
     dropped: list[HeldJob] = field(factory=list[HeldJob])  # not settled, as the worker leaves
     missing: MissingBuilds = field(factory=MissingBuilds)
+    homes: Homes = field(factory=Homes)  # of children in other slots
     mean: float | None = None  # seconds that a batch takes
     slot_moved_at: float = 0.0  # when a batch last got a slot, or began to wait for a slot
     lost: int = 0  # settlements that came too late

@@ -1,14 +1,22 @@
 -- feature children: jobs that runs have started, and wait for.
--- KEYS   links (hash)
+-- KEYS   links (hash), reported (zset), afar (zset)
 -- HOOKS  departs: runs.children_left (links)
 -- `links`: id of a child in this queue → its parent: the prefix of the keys of its queue, its name among the runs there,
--- the ms of its first enqueue, the number of the child's record, and the depth of the child. All are in one slot. The
+-- the ms of its first enqueue, the number of the child's record, and the depth of the child. The
 -- record of a child has more parts than others: its state ('' while it runs, then completed, dead, cancelled, deleted,
 -- or unknown), the prefix of the keys of its queue, and its id. Its value is the result, or the reason of a failure.
+-- A parent in another slot learns of the end later. The script of the end keeps a report in the hash
+-- `reports:<prefix of the parent's queue>`, by the child's id: the parent's name, the ms of its first enqueue, the number
+-- of the record, the state, the text, and its bytes. `reported` has the ids of such children that have ended → until
+-- when, in ms: none of them starts again. The record has the depth of the child, too. `afar`, in the parent's queue: the
+-- prefixes of the queues in which its runs have children → when one was started, or ended, in ms.
 -- @include clock
 -- @include runs
 -- @include wake_one
 runs.CHILD_BYTES = 65536
+runs.DEPTH = 10
+runs.children_of = {} -- by the names of runs: their children's ids, with the numbers of the records
+runs.REPORT_MS, runs.REPORTED_MS = 2592000000, 600000 -- 30 days; ten minutes, longer than a start under way may take
 runs.CHILD_STATES = {'completed', 'dead'}
 function runs.child_failed(record) return record[2] == 'child' and record[4] > 0 and record[runs.CHILD_STATE] ~= 'completed' end
 -- The open children of a run: the prefix and the id of each, in turn. *room*.left: the bytes of records that a script may
@@ -25,30 +33,83 @@ function runs.open_children(steps, id, room)
   end
   return some
 end
--- Note the end of a child in the record of its parent, and wake the parent if it waits for no other child. *text*: the
--- result, or the reason; a result beyond the bounds of the run is left out, with its size.
-function runs.report_child(link, id, state, text)
-  local home, parent, enq, number = unpack(runs.unpacked(link) or {})
-  local steps = tostring(home) .. 'steps'
-  local kept = home and redis.call('HMGET', steps, parent, runs.field(parent, number)) or {}
+-- The depth of the next child of a run; nil below the deepest.
+function runs.depth_below(links, id)
+  local own = runs.parent_of(links, id)
+  local depth = (own and own[5] or 0) + 1
+  return depth <= runs.DEPTH and depth or nil
+end
+-- The place of a child's record: the parent's name, its run, the number of the record, and the record. A parent in
+-- another slot may have died since, or have records with other numbers.
+function runs.place_of_child(steps, link, id)
+  local _, parent, enq, number = unpack(link)
+  local kept = redis.call('HMGET', steps, parent, runs.field(parent, number))
   local run = runs.head(kept[1])
-  if not run or run.enq ~= enq then return end
-  local record, now = runs.readable(kept[2]), clock()
-  local before = {record[1], '', record[3], 0, 0, record[6]}
-  if not runs.is_open_child(record) or record[runs.CHILD_ID] ~= id then return end
+  if not run or run.enq ~= enq then
+    parent = redis.call('HGET', steps, runs.alias(parent, enq))
+    run = parent and runs.read(steps, parent)
+    kept = {}
+  end
+  if not run then return nil end
+  local record = runs.readable(kept[2])
+  if record[runs.CHILD_ID] == id then return parent, run, number, record end
+  if not runs.children_of[parent] then -- once a script: it may tell a run of 1,000 children
+    runs.children_of[parent] = {}
+    for other, row in ipairs(runs.records(steps, parent, run)) do
+      if row[2] == 'child' then runs.children_of[parent][row[runs.CHILD_ID]] = other end
+    end
+  end
+  number = runs.children_of[parent][id]
+  if number then return parent, run, number, runs.record(steps, parent, number) end
+end
+-- Note the end of a child in the record of its parent, and wake the parent if it waits for no other child. *text*: the
+-- result, or the reason, of *size* bytes; a result beyond the bounds of the run is left out, with its size.
+function runs.report_child(link, id, state, text, size)
+  local home = link[1]
+  local steps = home .. 'steps'
+  local parent, run, number, record = runs.place_of_child(steps, link, id)
+  if not parent or not runs.is_open_child(record) then return end
+  local now, before = clock(), {record[1], '', record[3], 0, 0, record[6]}
   record[4], record[6], record[runs.CHILD_STATE] = now, text or false, state
   run.more.children = run.more.children and run.more.children > 1 and run.more.children - 1 or nil
   local due = not run.more.pending or run.more.pending <= 1 or state ~= 'completed'
   run.more.pending = not due and run.more.pending - 1 or nil
-  local fits = #(text or '') <= runs.CHILD_BYTES and runs.put(steps, parent, run, number, record, nil, before) > 0
+  local fits = size <= runs.CHILD_BYTES and runs.put(steps, parent, run, number, record, nil, before) > 0
   if not fits then
-    record[6], record[12] = false, #text
+    record[6], record[12] = false, size
     runs.put(steps, parent, run, number, record, nil, before)
   end
   local entry = due and (redis.call('HGET', home .. 'ids', parent) or parent)
   if entry and redis.call('ZSCORE', home .. 'asleep', entry) then
     redis.call('ZADD', home .. 'asleep', string.format('%.0f', now), entry)
     wake_one(home .. 'wake')
+  end
+end
+-- Let the ids of children be taken for *ms* from now on.
+function runs.note_reported(reported, ids, ms)
+  local now, rows = clock(), {}
+  local until_when = string.format('%.0f', now + ms)
+  for _, id in ipairs(ids) do rows[#rows + 1], rows[#rows + 2] = until_when, id end
+  local over = redis.call('ZRANGEBYSCORE', reported, '-inf', string.format('%.0f', now), 'LIMIT', 0, #ids + 100)
+  if #over > 0 then redis.call('ZREM', reported, unpack(over)) end
+  redis.call('ZADD', reported, unpack(rows))
+  redis.call('PEXPIRE', reported, runs.REPORT_MS)
+end
+-- Keep the end of a child for a parent in another slot.
+function runs.keep_report(links, link, id, state, text, size)
+  local home = string.sub(links, 1, -6)
+  local reports = home .. 'reports:' .. link[1]
+  local report = {link[2], link[3], link[4], state, size <= runs.CHILD_BYTES and text or false, size}
+  redis.call('HSET', reports, id, cmsgpack.pack(report))
+  redis.call('PEXPIRE', reports, runs.REPORT_MS)
+  runs.note_reported(home .. 'reported', {id}, runs.REPORT_MS)
+end
+function runs.tell_parent(links, link, id, state, text)
+  local size = #(text or '')
+  if runs.is_near(links, link[1]) then
+    runs.report_child(link, id, state, text, size)
+  else
+    runs.keep_report(links, link, id, state, text, size)
   end
 end
 -- Report the ends of jobs, most of which are no children. Keys of a parent that are of other types stop no end of a
@@ -59,7 +120,7 @@ function runs.children_ended(q, ids, state, told)
   for i, link in ipairs(redis.pcall('HMGET', q.links, unpack(ids))) do -- none for a key of another type
     if link then
       redis.call('HDEL', q.links, ids[i])
-      pcall(runs.report_child, link, ids[i], state, told and told[ids[i]])
+      pcall(runs.tell_parent, q.links, runs.unpacked(link), ids[i], state, told and told[ids[i]])
     end
   end
 end

@@ -5,7 +5,8 @@
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
 -- not ended, signals that no wait has taken), and by name what few runs have: children, the number of its open children;
 -- pending, how many of them end before it goes on; build, of the worker that began it; of a run that was
--- held back for another build: waits_for, that build, and held, until when, in ms. '<id>\t<number>' is a record: name, kind
+-- held back for another build: waits_for, that build, and held, until when, in ms; away, if it has started children in
+-- other slots; and as the run of a dead letter alias, the field '<id>\ta<enq>', which has its name then. '<id>\t<number>' is a record: name, kind
 -- (step, once, undoable, undone, sleep, wait, signal, child; with the name '' undoing, dying), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
 -- when it is due (0: never), the traceparent of the delivery that a sleep or wait ended, '' if none, its place among
 -- the records that began in the same ms, if that is not its number (a wait has the number of a signal that came before
@@ -48,6 +49,7 @@ function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(ru
 function runs.fields(id, run)
   local fields = {id, runs.field(id, 'p'), runs.field(id, 'd')}
   for i = 1, run.number do fields[i + 3] = runs.field(id, i) end
+  fields[#fields + 1] = run.more.alias
   return fields
 end
 -- Remove all records of a run.
@@ -56,6 +58,15 @@ function runs.forget(steps, id)
   if run then redis.call('HDEL', steps, unpack(runs.fields(id, run))) end
 end
 function runs.home_of(steps) return string.sub(steps, 1, -6) end
+-- Whether two keys, or prefixes of keys, are in one slot.
+function runs.is_near(key, other) return string.match(key, '{[^}]*}') == string.match(other, '{[^}]*}') end
+-- The field that has the name of a dead letter's run, for children in other slots: they know its job.
+function runs.alias(id, enq) return id .. '\ta' .. enq end
+-- Whether children in other slots are still to tell a run their ends.
+function runs.waits_away(steps, id)
+  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
+  return run and run.more.away and run.more.children
+end
 function runs.is_open_child(record) return record[2] == 'child' and record[4] == 0 end
 -- The parent of a child, as its link has it; nil of another job.
 function runs.parent_of(links, id)
@@ -66,7 +77,7 @@ end
 function runs.follow(steps, id, rows)
   for number, record in ipairs(rows) do
     local links = runs.is_open_child(record) and record[runs.CHILD_HOME] .. 'links'
-    local link = links and runs.parent_of(links, record[runs.CHILD_ID])
+    local link = links and runs.is_near(steps, links) and runs.parent_of(links, record[runs.CHILD_ID])
     if link then
       link[1], link[2], link[4] = runs.home_of(steps), id, number
       redis.call('HSET', links, record[runs.CHILD_ID], cmsgpack.pack(link))
@@ -85,6 +96,10 @@ function runs.carry(steps, id, run, to_steps, to_id)
   end
   redis.call('HSET', to_steps, unpack(kept))
   redis.call('HDEL', steps, unpack(names))
+  if run.more.away and string.byte(to_id) == 10 then
+    run.more.alias = runs.alias(id, run.enq)
+    redis.call('HSET', to_steps, run.more.alias, to_id, to_id, runs.packed(run))
+  end
   return kept
 end
 -- Read the run of a job that was first enqueued at *enq*, '' if that is not known, or begin one. The records of an

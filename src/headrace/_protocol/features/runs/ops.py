@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from headrace._model.checks import LEVELS_AT_MOST, Context, term, trace_headers
 from headrace._model.job import PARENT, Claim, NewJob, on_wire
 from headrace._model.state import JobState
 from headrace._model.steps import Record
 from headrace._protocol.features.runs.records import Records, records
-from headrace._protocol.keys import wire_id
+from headrace._protocol.keys import Keys, wire_id
+from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import FOLLOWED, Ops
 from headrace._protocol.replies import raw, text
@@ -167,6 +168,79 @@ def _child(name: str, queue: str, reply: Any) -> Record | int:
     if not started:
         return int(code)
     return Record(started[0], name, "child", 1, 0, 0, None, 0, child=text(started[1]), queue=queue)
+
+
+def elsewhere(ops: Ops, job: NewJob[Any]) -> Keys | None:
+    """Return the keys of a child's queue, or `None` if the child is in its parent's slot. A sharded
+    queue has other keys in each slot."""
+    keys = Keys.of(job.queue or str(ops.keys.queue), ops.namespace)
+    shard = ops.keys.shard
+    stays = shard is None or job.key is None or shard.covers(job.key)
+    return None if stays and keys.group == ops.keys.group.partition("~")[0] else keys
+
+
+def child_away(
+    ops: Ops, claim: Claim, name: str, keys: Keys, id: str, number: int = 0
+) -> Op[Record | int]:
+    """Record a child that is to be started in another slot, in the queue with these *keys*. The
+    answer is its record, or why there is none. *number* is of the record, if its child is to be
+    started elsewhere.
+    """
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), name]
+    args += [claim.job.attempt, number, keys.prefix, id]
+
+    def decode(reply: Any) -> Record | int:
+        code, *made = reply
+        if not made:
+            return int(code)
+        return Record(
+            made[0], name, "child", 1, 0, 0, None, 0, home=keys.prefix, child=id, depth=made[1]
+        )
+
+    return ops.op("child_away", args, decode)
+
+
+def adopt(
+    ops: Ops, claim: Claim, record: Record, job: NewJob[Any], context: Context = tuple
+) -> Op[bool]:
+    """Start a recorded child in another slot, unless that was done before. The answer is false if
+    its shard takes no new jobs."""
+    there = at_home(ops, record.home)
+    _, _, delay, fields = ops.follow(evolve(job, id=record.child), there.keys)
+    own, enqueued = _run(claim)
+    args: list[Arg] = [ops.keys.prefix, own, enqueued, record.number, record.depth]
+    args += [wire_id(record.child), delay, *fields, *trace_headers(job.headers, context)]
+    args += [PARENT, f"{claim.job.queue} {claim.job.id}"]
+    levels = there.keys.levels(LEVELS_AT_MOST)
+    return there.op("adopt", args, lambda reply: reply >= 0, levels)
+
+
+def at_home(ops: Ops, home: str) -> Ops:
+    return Ops(Keys.at_prefix(home), namespace=ops.namespace)
+
+
+@frozen
+class Reports:
+    open: bool  # there are children that have not ended
+    words: Sequence[bytes]  # of each child that has ended, the id and the report
+
+
+def reports(ops: Ops, home: str, known: Sequence[bytes]) -> Op[Reports]:
+    """List how children in the queue *home* have ended, if their parents are in the queue of *ops*.
+    Forget the reports of the children *known*."""
+    there = at_home(ops, home)
+
+    def decode(reply: Any) -> Reports:
+        return Reports(bool(reply[0]), list(map(raw, reply[1:])))
+
+    extra = [there.keys.key(f"reports:{ops.keys.prefix}")]
+    return there.op("reports", [JOBS_PER_SCRIPT, *known], decode, extra)
+
+
+def learn(ops: Ops, home: str, found: Reports) -> Op[bool]:
+    """Record how children have ended. The answer is false if no child of a run here is left in that
+    queue."""
+    return ops.op("learn", [home, int(found.open), *found.words], bool)
 
 
 def hold(ops: Ops, claim: Claim, waits_for: str) -> Op[list[str] | None]:

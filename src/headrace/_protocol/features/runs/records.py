@@ -38,10 +38,12 @@ def _record(
     outcome: Any = b"",
     home: Any = b"",
     child: Any = b"",
+    depth: int = 0,
 ) -> Record:
     kept = None if value is None else raw(value)
     known = (text(name), text(kind), began, ended, attempt, kept, due, text(traced))
-    return Record(number, *known, text(by), sent, omitted, text(outcome), text(home), text(child))
+    more = (text(outcome), text(home), text(child), depth)
+    return Record(number, *known, text(by), sent, omitted, *more)
 
 
 def progress_of(kept: Any) -> Progress | None:
