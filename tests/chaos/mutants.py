@@ -141,7 +141,7 @@ MUTANTS = {
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
             ("cancel", "redis.pcall('XACK', q.jobs, 'workers', entry)", "0"),
-            ("complete", "if worker == '' and results", "if false and results"),
+            ("complete", "if worker == '' and follows", "if false and follows"),
             ("complete", "redis.call('XACK', q.jobs, 'workers', unpack(names)) == #names", "false"),
             (
                 "complete",

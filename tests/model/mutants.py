@@ -48,9 +48,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a new job of a cancelled id has no result": [
         ("*", "if q.anew then redis.call('ZREM',", "if false then redis.call('ZREM',")
     ],
-    "the loser's result is kept": [
-        ("complete", "if reply[tonumber(number)] == 1 then", "if reply then")
-    ],
+    "the loser's result is kept": [("complete", "elseif reply[number] == 1 then", "else")],
     "the loser's follow-ups are enqueued": [
         ("complete", "if reply[job.of] == 1 then", "if reply then")
     ],

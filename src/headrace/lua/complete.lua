@@ -23,13 +23,32 @@ results, follows = whole(results, 0, #others), whole(follows, 0, #others)
 local known = recorded()
 if known then return known end
 
--- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries, except slots.
+-- Until a script has written, a server without memory refuses commands that need some. This command adds nothing.
+local function is_full()
+  local probe = results > 0 and redis.pcall('ZADD', leases, 'XX', 0, '')
+  return type(probe) == 'table' and string.find(probe.err, 'used memory', 1, true)
+end
+-- Keep the results of the jobs that this call completed. *at*: the position of the first. *full*: there is no memory.
+local function keep_results(reply, at, full)
+  for i = 1, results do
+    local number, ttl, result = unpack(ARGV, at + 3 * i - 3, at + 3 * i - 1)
+    number = tonumber(number)
+    if reply[number] == 1 and full then
+      reply[number] = 2
+    elseif reply[number] == 1 then
+      redis.call('SET', others[i], result, 'PX', ttl)
+    end
+  end
+end
+
+-- 1. The fast path: no fence, follow-ups, flows or listeners, and no data of entries, except slots.
 local done, held_texts, left, linked
-if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV then
+local after = items + (with_ids and 2 or 1) * limit
+if worker == '' and follows == 0 and after + 3 * results > #ARGV then
   local there = redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited,
     with_ids and links or limited)
   linked = there == 1 and with_ids and redis.call('EXISTS', links) == 1
-  if linked then there = 0 end
+  if linked and results == 0 then there = 0 end
   held_texts = (there == 1 or there == 2) and redis.call('HMGET', held, unpack(ARGV, items, items + limit - 1))
   -- Beside `held` there may be `leases` with nothing but the shield of lines, which is its last member.
   if held_texts and held_texts[1] and (there == 1 or redis.call('ZRANGE', leases, 0, 0)[1] == 'lines') then
@@ -43,7 +62,8 @@ if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * l
   local kept = there == 0 and redis.call('HMGET', stats, 'listening', 'history')
   if kept and not (kept[1] or kept[2]) then
     local of = with_ids and redis.call('HMGET', ids, unpack(ARGV, items + limit))
-    local won, reply = 0, {}
+    for i = 1, results do whole(ARGV[after + 3 * i - 2], 1) end
+    local won, reply, full = 0, {}, is_full()
     if redis.call('XACK', jobs, 'workers', unpack(ARGV, items, items + limit - 1)) == limit then
       -- All entries were pending, so they exist; the count is below limit only if XDEL was used by hand.
       won = redis.call('XDEL', jobs, unpack(ARGV, items, items + limit - 1))
@@ -60,6 +80,7 @@ if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * l
       if reply[i] == 1 and of[i] == ARGV[items + i - 1] then free[#free + 1] = ARGV[items + limit + i - 1] end
     end
     if #free > 0 then redis.call('HDEL', ids, unpack(free)) end
+    keep_results(reply, after, full)
     if not (held_texts or linked) then return answer(reply, nil, true) end
     done, left = reply, free
   end
@@ -170,9 +191,7 @@ for i = 1, listening.history and limit or 0 do
 end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
 
--- Until a script has written, a server without memory refuses commands that need some. This command adds nothing.
-local probe = results > 0 and redis.pcall('ZADD', leases, 'XX', 0, '')
-local full = type(probe) == 'table' and string.find(probe.err, 'used memory', 1, true)
+local full = is_full()
 
 -- 3. Remove the jobs before any other write, so that a full server can still be drained.
 local won, reply, all, places = 0, {}, true, nil
@@ -242,13 +261,7 @@ if listening.history and won > 0 then
   })
 end
 
--- 4. Results and follow-ups of the jobs that this call completed.
-for i = 1, results do
-  local number, ttl, result = unpack(ARGV, kept + 3 * i - 3, kept + 3 * i - 1)
-  if reply[tonumber(number)] == 1 then
-    if not full then redis.call('SET', others[i], result, 'PX', ttl) end
-  end
-end
+-- 4. Follow-ups and results of the jobs that this call completed.
 local now = (follows > 0 or #staying > 0 or #away > 0) and clock()
 for i = 1, #staying, 2 do
   local id = ARGV[names + staying[i] - 1]
@@ -273,8 +286,5 @@ for _, queue in ipairs(queues) do
   count_added(queue)
   if listeners(queue.stats, queue.events, 'added').added then publish(queue.events, 'added', queue.ids_added) end
 end
-for i = 1, full and results or 0 do
-  local number = tonumber(ARGV[kept + 3 * i - 3])
-  if reply[number] == 1 then reply[number] = 2 end
-end
+keep_results(reply, kept, full)
 return answer(reply)
