@@ -77,7 +77,7 @@ DURABLE = {
         "test_a_disk_that_lags",
     ),
     "an answer before the fsync is believed": Mutant(
-        durability, "(always|no)", "(always|no|everysec)", "test_a_server_that_answers_too_early"
+        durability, '{b"always", b"no"}', '{b"always", b"no", b"everysec"}', "test_a_server_that_answers_too_early"
     ),
 }  # fmt: skip
 

@@ -158,16 +158,18 @@ def tried(wanted: Durability, answers: Sequence[Any]) -> bool:
     """Tell whether the server can wait. It can't while it is no primary. Raises
     `ConfigurationError` if it never can.
     """
-    rest = list(answers)
-    who, when = rest[-2:] if wanted.fsync else (b"", None)
-    for answer in rest[:-2] if wanted.fsync else rest:
+    waits = list(answers)
+    who = when = None
+    if wanted.fsync:
+        *waits, who, when = answers
+    for answer in waits:
         if isinstance(answer, Exception):
             if _NEVER.search(str(answer)[:300]):
                 raise ConfigurationError(
                     f'durable="{wanted}": nothing was sent, as the server says: {answer}; {_HELP}'
                 )
             return False
-    if (found := _EARLY.search(_bytes(who))) is not None and not _honest(when):
+    if (found := _EARLY.search(_bytes(who))) is not None and not _fsync_known(when):
         server = found[0].decode().replace("_version:", " ").capitalize()
         raise ConfigurationError(
             f'durable="{wanted}": nothing was sent, as {server} answers WAITAOF before the fsync '
@@ -181,9 +183,12 @@ def _bytes(reply: Any) -> bytes:
     return text if isinstance(text, bytes) else b""
 
 
-def _honest(setting: Any) -> bool:
-    # pairs by RESP2, and a mapping by RESP3
-    return re.search(r"'(always|no)'", repr(setting)) is not None
+def _fsync_known(setting: Any) -> bool:
+    if setting is None or isinstance(setting, Exception):
+        return False
+    # the reply of CONFIG GET: a mapping by RESP3, a list of two by RESP2
+    words = setting.values() if hasattr(setting, "values") else setting
+    return not {b"always", b"no"}.isdisjoint(map(_bytes, words))
 
 
 _HELP = (
