@@ -66,6 +66,18 @@ for i = 1, #rows, 2 do
     record[7] = math.max(1, record[7] - ARGV[1])
     redis.call('HSET', KEYS[1], rows[i], cmsgpack.pack(record))
   end
+  local run = not string.find(rows[i], '\t', 1, true) and cmsgpack.unpack(rows[i + 1])
+  if run and type(run[5]) == 'table' and run[5].held then
+    run[5].held = run[5].held - ARGV[1]
+    redis.call('HSET', KEYS[1], rows[i], cmsgpack.pack(run))
+  end
+end
+"""
+PINNED_EARLIER = """
+local rows = redis.call('HGETALL', KEYS[1])
+for i = 1, #rows, 2 do
+  local due, build = string.match(rows[i + 1], '^(%d+)( .*)$')
+  if due then redis.call('HSET', KEYS[1], rows[i], string.format('%.0f', due - ARGV[1]) .. build) end
 end
 """
 
@@ -165,6 +177,8 @@ def travel(url: str, seconds: float) -> None:
                 client.eval(EARLIER, 1, key, int(seconds * 1000))
         for key in client.scan_iter("*:{*}:*:steps", count=1000, _type="hash"):
             client.eval(RECORDS_EARLIER, 1, key, int(seconds * 1000))
+        for key in client.scan_iter("*:{*}:*:pinned", count=1000, _type="hash"):
+            client.eval(PINNED_EARLIER, 1, key, int(seconds * 1000))
 
 
 async def _until(worker: AsyncWorker, over: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncWorker, Job, Queue, Tasks, Worker
+from headrace import AsyncWorker, Job, NewJob, Queue, Retry, Tasks, Worker
 from headrace._model.builds import continues
 from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.script import script
@@ -253,6 +253,44 @@ def test_a_run_waits_for_its_build(
         vars(one)["step"] for one in caplog.records if vars(one).get("event") == "build_missing"
     ]
     assert {*missing} == {waits_for}
+
+
+def test_time_passes_for_a_run_that_is_held_back(newest: Server) -> None:
+    """It is still told, and its build finds it."""
+    url = newest.url
+    client = newest.client()
+    with Queue("q", url=url) as queue:
+        queue.enqueue(b"x", id="i")
+        run(held_worker(url, "sync", "b1", "same", []), url, until_empty=False)
+        queue.signal("i", "go")
+        with held_worker(url, "sync", "b2", "same", []):
+            until(lambda: next(queue.admin.runs(waits_for="b1"), None), "a run that is held back")
+        (entry,) = client.hkeys("headrace:{q}:q:pinned")
+        before = client.zscore("headrace:{q}:q:asleep", entry)
+        travel(url, 1)
+        assert client.zscore("headrace:{q}:q:asleep", entry) == before - 1000
+        assert client.hget("headrace:{q}:q:pinned", entry) == f"{before - 1000:.0f} b1".encode()
+        (one,) = queue.admin.runs(waits_for="b1")
+        assert one.due == (before - 1000) / 1000
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_runs_that_a_retry_delays_are_listed(newest: Server, ordered: bool) -> None:
+    """Delayed jobs without steps are not read. A run of an ordered queue keeps its turn."""
+    worker = Worker(newest.url)
+
+    def body(job: Job) -> None:
+        job.step("charge", int)
+        raise ValueError("later")
+
+    worker.handler("q", retry=Retry(attempts=3, wait=600), ordered=ordered)(body)
+    with Queue("q", url=newest.url, ordered=ordered) as queue:
+        queue.enqueue_many([NewJob(b"x", id=f"late-{n}", delay=3600) for n in range(300)])
+        queue.enqueue_many([NewJob(b"x", id=f"i-{n}", key=f"k{n}") for n in range(3)])
+        with worker:
+            until(lambda: queue.counts().delayed == 303, "delayed runs")
+        found = {one.id: (one.state, one.at, one.due is not None) for one in queue.admin.runs()}
+    assert found == {f"i-{n}": ("delayed", "charge", True) for n in range(3)}
 
 
 def test_a_missing_build_needs_attention(newest: Server) -> None:

@@ -9,6 +9,8 @@
 -- runs that sleep), dead; blocked: in no order, some twice if the hash changes meanwhile, then runs that wait for a
 -- signal; ended: of the history, with rows as in `find`; `ended:<state>:<kind>` lists only those, where '' is any.
 -- newest: dead and ended jobs come newest first; no other state has an index by time.
+-- A cursor that begins with 'runs ' lists of the delayed jobs only those that have taken steps, and then goes on as
+-- without it.
 -- value: only waiting jobs of this value, level by level in the order of their line: see of_value.
 -- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
 -- jobs, 'ms-0' for dead letters, 'ms' with newest.
@@ -142,17 +144,20 @@ elseif string.sub(cursor, 1, 7) == 'asleep ' then
   local last = pending(string.sub(cursor, 8), state, state == 'delayed' and runs.ASLEEP or runs.WAITS)
   if last then next_cursor = 'asleep (' .. last end
 elseif state == 'delayed' then
+  local of_runs = string.match(cursor, '^runs (.*)$')
+  cursor = of_runs or cursor
   local page, last = scored(delayed)
   for i = 1, #page, 2 do
-    local body = value_of(budget, bodies, page[i])
-    if body == false then
+    local wanted = not of_runs or redis.call('HEXISTS', steps, page[i]) == 1
+    local body = wanted and value_of(budget, bodies, page[i])
+    if wanted and body == false then
       last = i - 1
       break
     end
     add(page[i], body and stored(body), 'delayed', 0, '', tonumber(page[i + 1]))
   end
   if last then
-    next_cursor = page[last] .. ' ' .. page[last - 1]
+    next_cursor = (of_runs and 'runs ' or '') .. page[last] .. ' ' .. page[last - 1]
   elseif redis.call('EXISTS', limited) == 1 then
     next_cursor = 'limited -'
   elseif redis.call('EXISTS', asleep) == 1 then

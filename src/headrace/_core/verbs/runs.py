@@ -21,7 +21,7 @@ RECORDED_PER_PAGE = 20  # runs with all their records: 1 MiB each at most
 # where the listings of jobs begin with runs, by their state
 LISTINGS = {
     "blocked": ("blocked", "asleep -"),
-    "delayed": ("delayed", "asleep -"),
+    "delayed": ("delayed", "runs "),
     "leased": ("running", ""),
     "waiting": ("waiting", ""),
     "dead": ("dead", ""),
@@ -30,8 +30,8 @@ LISTINGS = {
 
 @define(eq=False)
 class RunPages:
-    """The runs of some states, by default the suspended and the running ones. Those of one shard
-    follow another's.
+    """The runs of some states, by default the suspended, delayed and running ones. Those of one
+    shard follow another's.
     """
 
     map: OneShard | ShardMap
