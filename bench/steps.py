@@ -147,6 +147,38 @@ class Runs:
         took["for comparison: complete, with a result"] = self.completed(there)
         return took
 
+    def afar(self) -> dict[str, float]:
+        """Do the same with children in another slot, and record their ends one by one."""
+        made, ops = self.made, self.ops
+        there = evolve(ops, keys=Keys.of("afar", "headrace"))
+        self.send(there.beat("w", 600.0, register=True))
+        took: dict[str, float] = {}
+        job = NewJob(VALUE, queue="afar")
+        names = [(claim, f"c-{n}") for n in range(CHILDREN) for claim in self.claims]
+        asked = [
+            made.child_away(ops, claim, name, there.keys, f"{claim.job.id}/{name}")
+            for claim, name in names
+        ]
+        took["child_away"] = self.times(asked)
+        records = {}
+        for claim in self.claims:
+            known = self.send(made.read(ops, claim))
+            records |= {(claim.entry, one.name): one for one in known}
+        starts = [made.adopt(ops, claim, records[claim.entry, name], job) for claim, name in names]
+        took["adopt"] = self.times(starts)
+        took["child, of the end in another slot"] = self.completed(there)
+        home = there.keys.prefix
+        found = self.send(made.reports(ops, home, []))
+        ends = [
+            made.Reports(found.open, found.words[at : at + 2])
+            for at in range(0, len(found.words), 2)
+        ]
+        assert len(ends) == len(names)
+        took["learn, of one end"] = self.times([made.learn(ops, home, end) for end in ends])
+        looks = [made.reports(ops, home, []) for _ in range(10)]
+        took["reports, of one of many ends"] = self.times(looks) / len(ends)
+        return took
+
     def completed(self, ops: Ops) -> float:
         """Lease all jobs of a queue and complete each with a result, by a call of its own."""
         claims = self.send(ops.lease("w", RUNS * CHILDREN, ttl=600.0)).claims
@@ -283,7 +315,10 @@ def main() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(Server(binary))
         client = stack.enter_context(redis.Redis(unix_socket_path=server.path))
-        rounds = [Runs(client).round() | Runs(client).children() for _ in range(options.rounds)]
+        rounds = [
+            Runs(client).round() | Runs(client).children() | Runs(client).afar()
+            for _ in range(options.rounds)
+        ]
         print(f"{options.server}: us a call; the tenth percentile of {options.rounds} rounds")
         rows = {name: tenth([one[name] for one in rounds]) for name in rounds[0]}
         rows["a child, over an enqueue and a signal"] = over(rows)
