@@ -248,6 +248,15 @@ def runs(job: Job[Any]) -> None:
     job.run(("q/pack", b""))
 
 
+def runs_children(job: Job[Any]) -> bytes:
+    """Run one in the slot of its parent, and one in another. Undo a step behind them."""
+    near, far = job.run_all([("q/near", b"n"), ("far", b"f")])
+    job.step("note", nothing, 1, undo=nothing)
+    first = job.first(late=job.timer(seconds=0.1))
+    job.undo()
+    return b" ".join([near, far, first.name.encode()])
+
+
 def leaves_a_thread(job: Job[Any]) -> bytes:
     """The thread takes a step when the job has ended, and another job runs."""
 

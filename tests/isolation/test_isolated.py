@@ -246,6 +246,15 @@ def test_steps_are_undone(work: Work, queue: Queue, tmp_path: Path, id: str) -> 
     assert path.read_text("ascii") == "1\n2\n-2\n-2\n-1\n"
 
 
+def test_a_child_process_runs_children_of_runs(work: Work, queue: Queue) -> None:
+    """They are in the slot of their parent, and in another."""
+    others = work.running()
+    for name in ("q/near", "far"):
+        others.handler(name)(lambda job: job.payload * 2)
+    with others, work.handling(app.runs_children):
+        assert queue.enqueue(b"", id="i").result(PATIENCE) == b"nn ff late"
+
+
 def test_a_step_beside_a_wait_is_recorded_before_the_run_is_suspended(
     newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
