@@ -3,8 +3,9 @@
     python bench/isolated.py [--rounds 3] [--jobs 3000] [--busy 200] [--only headrace,rq] [--write]
 
 Each way has two processes, and one server. `empty` jobs do nothing, and `busy` jobs compute for
-about 10 ms. Each job appends a byte to a file, and the rate is that of the bytes. The peers'
-environments are made from the registry, as in `compare.py`.
+about 10 ms. Each job appends a byte to a file, and the rate is that of the bytes. Processor time is
+of the worker with all its processes. A `lone` job is enqueued when the one before has its result.
+The peers' environments are made from the registry, as in `compare.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ WAYS = {
     "rq": "two workers, which fork for each job",
 }
 LIMIT_S = 120.0
-WARM = 20  # jobs before the rate is measured
+WARM = 20  # jobs before the rate is measured, at least
+LONE = 300  # lone jobs that are measured
+LONE_WAYS = ("headrace threads", "headrace isolated")
+TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
+MORE_US = 150.0  # a goal: over the same job in a thread
+LESS = 3.0  # a goal: percent of the rate of busy jobs, with children that are replaced
 
 
 def note() -> None:
@@ -55,7 +61,11 @@ def busy(_job: Any = None) -> None:
     note()
 
 
-WORK: dict[str, Callable[..., None]] = {"empty": empty, "busy": busy}
+def lone(_job: Any = None) -> bytes:
+    return b"done"
+
+
+WORK: dict[str, Callable[..., Any]] = {"empty": empty, "busy": busy, "lone": lone}
 
 
 # -- the programs, each in its own environment -----------------------------------------------------
@@ -118,8 +128,23 @@ PROGRAMS: dict[str, Callable[[str, str, int], None]] = {
 # -- the measurement -------------------------------------------------------------------------------
 
 
-def measure(way: str, python: str, url: str, kind: str, jobs: int, done: Path) -> float:
-    """Return the jobs a second of a worker that is warm, and has them all before it."""
+def used(pid: int) -> float:
+    """Return the microseconds of processors of a process, its descendants, and ended ones."""
+    try:
+        its = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        tasks = [*Path(f"/proc/{pid}/task").iterdir()]
+        children = [int(one) for task in tasks for one in (task / "children").read_text().split()]
+    except OSError:
+        return 0.0
+    return sum(map(int, its[11:15])) * TICK_US + sum(map(used, children))
+
+
+def measure(
+    way: str, python: str, url: str, kind: str, jobs: int, done: Path
+) -> tuple[float, float]:
+    """Return the jobs a second of a worker that is warm, and has them all before it, and the
+    microseconds of processors a job. For lone jobs, return their rate.
+    """
     done.write_bytes(b"")
     environ = {**os.environ, "BENCH_URL": url, "BENCH_DONE": str(done)}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src")])
@@ -128,18 +153,35 @@ def measure(way: str, python: str, url: str, kind: str, jobs: int, done: Path) -
         environ["PYTHONPATH"] = ""
     command = [python, __file__, "--way", way, "--kind", kind]
     quiet: Any = {"env": environ, "cwd": ROOT / "bench", "stderr": subprocess.DEVNULL}
-    every = WARM + jobs
-    subprocess.run([*command, "--send", str(every)], check=True, timeout=LIMIT_S, **quiet)
+    warm = WARM if kind == "busy" else max(WARM, jobs // 2)
+    every = 0 if kind == "lone" else warm + jobs
+    if every:
+        subprocess.run([*command, "--send", str(every)], check=True, timeout=LIMIT_S, **quiet)
     with subprocess.Popen([*command, "--send", "0"], start_new_session=True, **quiet) as worker:
         try:
-            reached(done, WARM)
+            if kind == "lone":
+                return 1.0 / alone(url, jobs), 0.0
+            reached(done, warm)
             first = done.stat().st_size
+            before = used(worker.pid)
             began = time.monotonic()
             reached(done, every)
-            return (every - first) / (time.monotonic() - began)
+            took = time.monotonic() - began
+            return (every - first) / took, (used(worker.pid) - before) / (every - first)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, 9)
+
+
+def alone(url: str, jobs: int) -> float:
+    """Return the median of the seconds from the enqueue of a lone job to its result."""
+    took: list[float] = []
+    with import_module("headrace").Queue("bench", url=url) as queue:
+        for _ in range(WARM + jobs):
+            began = time.monotonic()
+            queue.enqueue(b"x" * 100).result(timeout=LIMIT_S)
+            took.append(time.monotonic() - began)
+    return statistics.median(took[WARM:])
 
 
 def reached(done: Path, number: int) -> None:
@@ -171,38 +213,92 @@ def main() -> None:
     servers: Any = import_module("tests.support.servers")
     ways = [way for way in WAYS if way.split()[0] in args.only.split(",")]
     folder = ROOT / ".cache" / "compare"
-    found: dict[str, dict[str, list[float]]] = {way: {"empty": [], "busy": []} for way in ways}
+    kinds = {"empty": args.jobs, "busy": args.busy, "lone": LONE}
+    found: Found = {way: {kind: [] for kind in kinds} for way in ways}
     pythons = {way: environment(way.split()[0], folder)[0] for way in ways}
     before = os.getloadavg()[0]
     with servers.Server(servers.binaries()[0]) as server:
         done = Path(server.path).with_name("done")
         for number in range(args.rounds):
             for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
-                for kind, jobs in (("empty", args.jobs), ("busy", args.busy)):
+                for kind, jobs in kinds.items():
+                    if kind == "lone" and way not in LONE_WAYS:
+                        continue
                     import_module("redis").Redis(unix_socket_path=server.path).flushall()
                     url = f"unix://{server.path}"
-                    rate = measure(way, pythons[way], url, kind, jobs, done)
-                    found[way][kind].append(rate)
-                    print(json.dumps({"way": way, "kind": kind, "rate": round(rate)}), flush=True)
-    lines = ["| | empty jobs, jobs/s | jobs of about 10 ms of Python, jobs/s |", "|---|---|---|"]
-    for way in ways:
+                    rate, cost = measure(way, pythons[way], url, kind, jobs, done)
+                    found[way][kind].append((rate, cost))
+                    told = {"way": way, "kind": kind, "rate": round(rate), "us": round(cost)}
+                    print(json.dumps(told), flush=True)
+    said = page(found, args, before, servers.binaries()[0].name)
+    print(said)
+    if args.write:
+        PAGE.write_text(said, "utf-8")
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+Found = dict[str, dict[str, list[tuple[float, float]]]]
+
+
+def cell(values: list[float]) -> str:
+    """Return the median, with the least and the most."""
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f}–{max(values):,.0f})"
+
+
+def goals(found: Found) -> list[str]:
+    """Return the table of goals, by the medians of the differences within the rounds."""
+
+    def rates(way: str, kind: str) -> list[float]:
+        return [rate for rate, _ in found.get(way, {}).get(kind, [])]
+
+    def more(kind: str) -> list[float]:
+        pairs = zip(rates(LONE_WAYS[0], kind), rates(LONE_WAYS[1], kind), strict=True)
+        return [1e6 / isolated - 1e6 / thread for thread, isolated in pairs]
+
+    pairs = zip(
+        rates("headrace isolated", "busy"), rates("headrace isolated, 25 jobs", "busy"), strict=True
+    )
+    less = [100 * (1 - recycled / kept) for kept, recycled in pairs]
+    rows = [
+        ("a lone job, over the same job in a thread, us", MORE_US, more("lone")),
+        ("a job of a backlog, over the same job in a thread, us", MORE_US, more("empty")),
+        ("replaced after 25 jobs: less of the rate of jobs of about 10 ms, %", LESS, less),
+    ]
+    lines = ["| goal | at most | measured | |", "|---|---|---|---|"]
+    for name, most, values in rows:
+        if values:
+            met = "met" if statistics.median(values) <= most else "missed"
+            lines.append(f"| {name} | {most:g} | {cell(values)} | {met} |")
+    return lines
+
+
+def page(found: Found, args: argparse.Namespace, before: float, server: str) -> str:
+    """Return the page of results."""
+    lines = [
+        "| | empty jobs, jobs/s | processors, us/job | jobs of about 10 ms of Python, jobs/s | a lone job, us |",
+        "|---|---|---|---|---|",
+    ]
+    for way, kinds in found.items():
         cells = [
-            f"{statistics.median(rates):,.0f} ({min(rates):,.0f}–{max(rates):,.0f})"
-            for rates in found[way].values()
+            cell([rate for rate, _ in kinds["empty"]]),
+            cell([cost for _, cost in kinds["empty"]]),
+            cell([rate for rate, _ in kinds["busy"]]),
+            cell([1e6 / rate for rate, _ in kinds["lone"]]) if kinds["lone"] else "",
         ]
         lines.append(f"| {way}: {WAYS[way]} | {' | '.join(cells)} |")
     table = "\n".join(lines)
-    said = (
+    return (
         "<!-- Written by bench/isolated.py. Do not edit. -->\n# Isolated handlers\n\n"
-        f"{table}\n\nMedians of {args.rounds} interleaved rounds, in brackets the least and the most; "
-        f"{args.jobs:,} and {args.busy:,} jobs of 100 bytes;\n{servers.binaries()[0].name} over a "
+        f"{table}\n\n" + "\n".join(goals(found)) + "\n\nA thread that does nothing completes "
+        "its jobs in large calls. A job that waits for a child is completed by a call of few jobs, as\n"
+        "any that takes as long, and the difference of a backlog has both.\n\n"
+        f"Medians of {args.rounds} interleaved rounds, in brackets the least and the most; "
+        f"{args.jobs:,}, {args.busy:,} and {LONE:,} jobs of 100 bytes;\n{server} over a "
         f"unix socket without persistence, Python {sys.version.split()[0]}, {os.cpu_count()} cores, "
         f"a load of {before:.1f} before\nand {os.getloadavg()[0]:.1f} after. Repeat it with "
         "`python bench/isolated.py --write`.\n"
     )
-    print(said)
-    if args.write:
-        PAGE.write_text(said, "utf-8")
 
 
 if __name__ == "__main__":
