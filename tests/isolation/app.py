@@ -18,6 +18,7 @@ from typing import Any
 from opentelemetry import trace
 
 from headrace import BatchError, Complete, DeadLetter, Job, Release, RetryLater, Tasks
+from headrace.errors import ChildFailed
 
 NEVER = "redis://localhost:1"  # children have no connection, so any URL will do
 tasks = Tasks("tasks", url=NEVER)
@@ -360,3 +361,75 @@ def steps_for_ever(job: Job[Any]) -> None:
         job.step(f"step-{number}", behaves)
         Path(job.payload.decode()).write_text(str(os.getpid()), "ascii")
         time.sleep(0.01)
+
+
+# -- beside other features -------------------------------------------------------------------------
+
+
+def family(job: Job[Any]) -> bytes:
+    """Wait for children side by side, and for the first of two sources."""
+    packed = job.run_all([("q/pack", b"a"), ("q/pack", b"dies once")], at_most=1)
+    try:
+        job.run(("q/pack", b"dies"))
+    except ChildFailed as error:
+        failed = str(error)
+    child = job.start(("q/pack", b"c"))
+    first = job.first(late=job.timer(seconds=600), done=child)
+    return b"; ".join([*packed, first.name.encode(), first.value, failed.encode()])
+
+
+async def family_async(job: Job[Any]) -> bytes:
+    packed = await job.run_all([("q/pack", b"a"), ("q/pack", b"dies once")], at_most=1)
+    try:
+        await job.run(("q/pack", b"dies"))
+    except ChildFailed as error:
+        failed = str(error)
+    child = await job.start(("q/pack", b"c"))
+    first = await job.first(late=job.timer(seconds=600), done=child)
+    return b"; ".join([*packed, first.name.encode(), first.value, failed.encode()])
+
+
+def packs(job: Job[Any]) -> bytes:
+    if job.payload == b"dies" or (job.payload == b"dies once" and job.attempt == 1):
+        os._exit(3)
+    return b"packed " + job.payload
+
+
+def books_and_hangs(job: Job[Any]) -> None:
+    path = job.payload.decode()
+    job.step("flight", noted, 1, path, undo=partial(noted_back, path))
+    job.step("hotel", noted, 2, path, undo=partial(noted_back, path))
+    job.step("car", loops_in_c)
+
+
+async def books_and_hangs_async(job: Job[Any]) -> None:
+    path = job.payload.decode()
+
+    async def undo(number: int) -> None:
+        await asyncio.sleep(0)
+        noted_back(path, number)
+
+    async def hangs() -> None:
+        loops_in_c()
+
+    await job.step("flight", noted, 1, path, undo=undo)
+    await job.step("hotel", noted, 2, path, undo=undo)
+    await job.step("car", hangs)
+
+
+def noted_back(path: str, number: int) -> None:
+    noted(-number, path)
+
+
+def built(job: Job[Any]) -> bytes:
+    job.step("first", behaves)
+    return job.build.encode()
+
+
+def naps(job: Job[Any]) -> bytes:
+    """Wait until the payload's path is there, and tell in which process."""
+    path = Path(job.payload.decode())
+    path.with_suffix(".began").touch()
+    while not path.exists():
+        time.sleep(0.01)
+    return b"%d" % os.getpid()

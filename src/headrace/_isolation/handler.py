@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from attrs import define
+from attrs import define, evolve
 
-from headrace._core.effects import Call, Send, Sleep
+from headrace._core.effects import Call, Send, Sleep, send
 from headrace._core.steps.run import Run
 from headrace._isolation import stages
 from headrace._isolation.carried import innermost, unwrapped, wrapped
@@ -21,6 +21,7 @@ from headrace._isolation.values import packed, remade, told, unpacked
 from headrace._model.codec import as_bytes, untyped
 from headrace._model.flow import FlowJob
 from headrace._model.job import Job
+from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.op import Op
 from headrace._telemetry.steps import record_span
 from headrace._telemetry.tracing import handed_on, tracer
@@ -57,6 +58,7 @@ class Isolated:
         codec = innermost(self.codec)
         payloads = [as_bytes(codec.encode(job.payload)) for job in jobs]
         head = self._head(jobs)
+        dying: Run | None = None
         while True:
             child = self.children.take()
             head["turn"] = child.jobs
@@ -66,7 +68,13 @@ class Isolated:
             except Broken:  # it died while it had no job
                 self.children.died(child)
                 continue
-            return _Turn(self, child, jobs).result()
+            turn = _Turn(self, child, jobs, dying)
+            try:
+                return turn.result()
+            except Killed as error:
+                dying = turn.dies_of(error) if dying is None else None
+                if dying is None:
+                    raise
 
     def _head(self, jobs: Sequence[Job[Any]]) -> Head:
         return {
@@ -96,7 +104,18 @@ class _Turn:
     handler: Isolated
     child: Process
     jobs: Sequence[Job[Any]]
+    dying: Run | None  # its child was killed: this one is to undo its steps
     steps: Any = None
+
+    def dies_of(self, error: Killed) -> Run | None:
+        # the run of its job if that dies with the child, and has steps to undo
+        if self.steps is None:
+            return None
+        run = evolve(self.steps.run)
+        try:
+            return run if self.steps.drive(_dies(run, error)) else None
+        except (Exception, RunLost):  # that it dies could not be recorded
+            return None
 
     def result(self) -> Any:
         """Wait for the end. Raises the error of the handler, or `Killed`."""
@@ -202,6 +221,7 @@ class _Turn:
         match head["is"]:
             case "run":
                 spans = tracer() is not None
+                run = self.dying or run
                 return {"spans": spans}, [described(run, wraps=innermost(codec) is not codec)]
             case "wrap":
                 return {}, [wrapped(codec, head["path"], parts[0])]
@@ -212,7 +232,9 @@ class _Turn:
             case "ops":
                 run.parting = head["parting"]
                 ops = carried_out(head["ops"], parts)
-                return {"replies": packed(self.steps.drive(_sent(ops, head["within"])))}, []
+                replies = packed(self.steps.drive(_sent(ops, head["within"])))
+                run.recorded = run.recorded or any(op.name == "step" for op in ops)
+                return {"replies": replies}, []
             case other:
                 raise Killed(f"the child sent {other!r:.100}")
 
@@ -236,6 +258,20 @@ class _Turn:
 
 def _sent(ops: Sequence[Op[Any]], within: float | None) -> Call[Any]:
     return (yield Send(ops, within))
+
+
+def _dies(run: Run, error: Killed) -> Call[bool]:
+    if run.lost:
+        return False
+    # the child has recorded them
+    run.records = step_ops.own((yield from send(step_ops.read(run.ops, run.claim))))
+    if run.undos.dies(run) or not run.undos.due(run):
+        return False
+    why = run.dies_of(error)
+    if why is None:
+        return False
+    yield from run.undos.die(run, why)
+    return True
 
 
 def _departed(run: Run) -> Call[None]:
