@@ -153,7 +153,7 @@ def measure(
         environ["PYTHONPATH"] = ""
     command = [python, __file__, "--way", way, "--kind", kind]
     quiet: Any = {"env": environ, "cwd": ROOT / "bench", "stderr": subprocess.DEVNULL}
-    warm = WARM if kind == "busy" else max(WARM, jobs // 2)
+    warm = WARM if kind == "busy" else max(WARM, jobs)
     every = 0 if kind == "lone" else warm + jobs
     if every:
         subprocess.run([*command, "--send", str(every)], check=True, timeout=LIMIT_S, **quiet)
@@ -162,12 +162,14 @@ def measure(
             if kind == "lone":
                 return 1.0 / alone(url, jobs), 0.0
             reached(done, warm)
-            first = done.stat().st_size
             before = used(worker.pid)
             began = time.monotonic()
+            left = every - done.stat().st_size
+            if left < jobs / 2:
+                raise SystemExit(f"{way}: the worker is too fast for {jobs} jobs: give more")
             reached(done, every)
             took = time.monotonic() - began
-            return (every - first) / took, (used(worker.pid) - before) / (every - first)
+            return left / took, (used(worker.pid) - before) / left
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, 9)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attrs import frozen
 from opentelemetry import trace
 
 from headrace import BatchError, Complete, DeadLetter, Job, Release, RetryLater, Tasks
@@ -361,6 +362,15 @@ def steps_for_ever(job: Job[Any]) -> None:
         job.step(f"step-{number}", behaves)
         Path(job.payload.decode()).write_text(str(os.getpid()), "ascii")
         time.sleep(0.01)
+
+
+@frozen
+class Point:
+    x: int
+
+
+def moved(job: Job[Point]) -> list[int]:
+    return [job.payload.x, 7]
 
 
 # -- beside other features -------------------------------------------------------------------------

@@ -99,6 +99,13 @@ def test_payloads_and_results_travel_by_the_codec(work: Work, newest: Server) ->
     assert found == {"payload": {"a": [1, "ä"]}, "id": "x", "kind": "k", "at": 1}
 
 
+def test_results_of_a_typed_queue_are_of_any_type(work: Work, newest: Server) -> None:
+    codec = JSONCodec(app.Point)
+    with Queue("q", url=newest.url, codec=codec) as queue, work.handling(app.moved, queue):
+        found: object = queue.enqueue(app.Point(3)).result(timeout=PATIENCE)
+    assert found == [3, 7]
+
+
 def test_tasks_share_their_children(work: Work, newest: Server) -> None:
     running = work.running()
     running.worker.tasks(app.tasks, isolate=ONE)
