@@ -236,6 +236,18 @@ def test_a_late_start_of_a_child_that_has_ended_does_nothing(
     assert [(step.state, step.result) for step in state.steps] == [("done", b"done")]
 
 
+def test_a_cancelled_parent_starts_no_child(orders: Queue[Any], mail: Queue[Any]) -> None:
+    """It was cancelled between the two calls, and its handler does not know that yet."""
+    orders.enqueue(b"x", id="o")
+    claim = orders.lease().claim
+    made: Any = orders._run(
+        step_ops.child_away(orders.ops, claim, "mail", Keys.of("mail"), "o/mail~1")
+    )
+    assert orders.cancel("o")
+    assert orders._run(step_ops.adopt(orders.ops, claim, made, NewJob(b"x", queue="mail")))
+    assert mail.counts().enqueued == 0
+
+
 def test_a_result_beyond_the_bound_is_said(fleet: Running, orders: Queue[Any]) -> None:
     def large(job: Job) -> bytes:
         return b"x" * 70_000

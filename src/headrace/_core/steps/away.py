@@ -101,6 +101,14 @@ def adopt(run: Run, some: Sequence[tuple[Record, NewJob[Any]]]) -> Call[None]:
         left = yield from _placed_anew(run, refused)
 
 
+def take_ids(ops: Ops, some: Sequence[tuple[str, str]]) -> Call[None]:
+    # of children that are cancelled: the handler of their parent may be about to start them
+    tag = f"{{{ops.keys.group}}}"
+    far = [(home, name.encode()) for home, name in some if tag not in home]
+    if far:
+        yield Send([step_ops.reports(ops, home, [name]) for home, name in far])
+
+
 def _placed_anew(
     run: Run, refused: Sequence[tuple[Record, NewJob[Any]]]
 ) -> Call[list[tuple[Record, NewJob[Any]]]]:

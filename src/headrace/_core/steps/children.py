@@ -273,6 +273,7 @@ def cancel(ops: Ops, some: Iterable[tuple[str, str]]) -> Call[None]:
     while left:
         now = left[:STARTED_PER_TRIP]
         left = left[STARTED_PER_TRIP:]
+        yield from away.take_ids(ops, now)
         asked = [
             admin_ops.cancel_run(Ops(Keys.at_prefix(home), settings, namespace=ops.namespace), name)
             for home, name in now
