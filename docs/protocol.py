@@ -258,8 +258,8 @@ PARTS = {
     ),
     "tallies": (
         "hash",
-        "What workers have counted: `m<minute modulo 120>` and `t<ten minutes modulo 144>` → a record, which "  # noqa: ISC004
-        "`lua/lib/tally_records.lua` describes; expires a day after the last.",
+        "What workers have counted: `m<minute modulo 120>`, `t<ten minutes modulo 144>` and `v<minute modulo 60>` → a record, "  # noqa: ISC004
+        "which `lua/lib/tally_records.lua` describes; expires a day after the last.",
     ),
     "trends": (
         "string",

@@ -396,7 +396,7 @@ CALLS: dict[str, Calls] = {
     "listen": Calls(
         sample=event_ops.listen(OPS), nothing=[([], 1)], filled=[([], 1)], payloads="one field"
     ),
-    "measure": Calls(sample=view_ops.measure(OPS), nothing=[([], [0] * 14)]),
+    "measure": Calls(sample=view_ops.measure(OPS), nothing=[([], [*[0] * 14, [ANY, 0, 0, 0]])]),
     "move": Calls(
         sample=admin_ops.move(OPS, "shop/bills", "-", ["i"]),
         nothing=[
@@ -631,14 +631,14 @@ CALLS: dict[str, Calls] = {
     ),
     "tallies": Calls(
         sample=trend_ops.tallies(OPS, "minute", 5),
-        nothing=[([0, 0], [ANY]), ([1, 0], [ANY])],
-        payloads="144 records of at most 2 kB",
+        nothing=[([ring, 0], [ANY]) for ring in "mtv"],
+        payloads="144 records of at most 4 kB",
     ),
     "tally": Calls(
         sample=trend_ops.tally(OPS, '{"hm":[1,0,0,5,9]}'),
         nothing=[(['{"hm":[1,0,0,5,9]}'], 1)],
         filled=[(['{"hm":[1,0,0,5,9]}'], 1)],
-        payloads="two records of at most 2 kB",
+        payloads="three records of at most 4 kB",
     ),
     "tick": Calls(
         sample=schedule_ops.plan_ticks(

@@ -866,8 +866,9 @@ def test_measure(lua: Lua) -> None:
     streams = [lua.key("jobs:1"), lua.key("jobs:2")]
 
     def age() -> int:
-        *counts, found, _ = lua("measure", extra=streams)
+        *counts, found, _, about = lua("measure", extra=streams)
         assert counts == lua("counts", extra=streams)
+        assert about[1:] == lua("about")[1:]
         return int(found)
 
     def since(ago: int) -> dict[str, str]:

@@ -59,14 +59,14 @@ def test_sums(lua: Lua) -> None:
 
 def test_it_is_read_by_number(lua: Lua) -> None:
     add(lua, kmail=KIND)
-    now, record, *_ = lua("tallies", 0, 0)
+    now, record, *_ = lua("tallies", "m", 0)
     minute = int(now) // 60_000
     assert struct.unpack(">I", record.encode("utf-8", "surrogateescape")[:4])[0] in (
         minute,
         minute - 1,
     )
-    assert lua("tallies", 1, 0)[1:]
-    assert len(lua("tallies", 0, minute + 5)) == 1
+    assert lua("tallies", "t", 0)[1:]
+    assert len(lua("tallies", "m", minute + 5)) == 1
 
 
 def test_names_are_bounded(lua: Lua) -> None:
@@ -80,6 +80,35 @@ def test_names_are_bounded(lua: Lua) -> None:
     add(lua, **{"k" + "x" * 5000: KIND})
     assert rows(lua)["ok"][0] == 13 * 3
     assert lua.redis.memory_usage(lua.key("tallies")) < 4000
+
+
+def test_the_busiest_kinds_stay(lua: Lua) -> None:
+    """A kind that comes late in a minute has a row if it had more jobs than another."""
+    add(lua, **{f"k{n}": [1, 0, 0, *range(32)] for n in range(8)})
+    add(lua, klate=KIND)
+    found = rows(lua)
+    assert found["klate"] == tuple(KIND)
+    assert found["ok"][0] == 1
+
+
+def test_values_are_bounded(lua: Lua) -> None:
+    """The 50 values of a fair queue with the most jobs stay in a minute. The records of an hour
+    take less than 250 kB."""
+    names = {f"v{n:064}": [n, 1] for n in range(1, 61)}
+    assert add(lua, **names, ov=[5, 0], hvm=[1, 0, 0, 5, 9]) == 1
+    found = rows(lua, "v")
+    assert len(found) == 51
+    assert found["ov"] == (5 + sum(range(1, 11)), 10)
+    assert found[f"v{60:064}"] == (60, 1)
+    assert rows(lua).keys() == {"hvm"}
+    with raw(lua) as client:
+        (record,) = client.hvals(lua.key("tallies"))[2:]
+        client.hset(lua.key("tallies"), mapping={f"v{n}": record for n in range(60)})
+        assert client.memory_usage(lua.key("tallies"), samples=0) < 250_000
+    minute = int(lua("tallies", "v", 0)[0]) // 60_000
+    assert lua("tallies", "v", minute - 2)[1:]
+    with pytest.raises(redis.ResponseError, match="no such ring"):
+        lua("tallies", "x", 0)
 
 
 def test_a_full_day_is_bounded(lua: Lua) -> None:
@@ -99,7 +128,7 @@ def test_an_old_record_begins_anew(lua: Lua) -> None:
     assert add(lua, kmail=KIND) == 1
     assert rows(lua) == {"kmail": tuple(KIND)}
     for place in lua.redis.hkeys(lua.key("tallies")):  # cut off by a foreign hand
-        packed = struct.pack(">I", int(lua("tallies", 0, 0)[0]) // 60_000) + b"\x09\x01"
+        packed = struct.pack(">I", int(lua("tallies", "m", 0)[0]) // 60_000) + b"\x09\x01"
         lua.redis.hset(lua.key("tallies"), place, packed.decode("latin1"))
     assert add(lua, kmail=KIND) == 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Limit, NewJob, Queue
+from headrace import Job, Limit, NewJob, Queue, Retry, Worker
 from headrace.console.texts import memory
 from tests.support.awaiting import until
 from tests.support.servers import Server
@@ -151,6 +151,30 @@ def test_throughput_of_two_hours(site: Any, newest: Server) -> None:
 )
 def test_memory(used: float, most: int, expected: str) -> None:
     assert memory(used, most) == expected
+
+
+def test_the_last_hour_of_a_tenant(site: Any, newest: Server) -> None:
+    """Small bars show the jobs that were done, and the attempts that failed upon them."""
+    worker = Worker(url=newest.url)
+
+    @worker.handler("f", fair="tenant", retry=Retry(attempts=1))
+    def handle(job: Job) -> None:
+        if job.payload == b"bad":
+            raise ValueError("always")
+
+    with Queue("f", url=newest.url, fair="tenant") as queue:
+        one = site()
+        assert "Last hour" not in one.get("tenants").text
+        jobs = [NewJob(b"x", headers={"tenant": "ada"}), NewJob(b"bad", headers={"tenant": "ada"})]
+        queue.enqueue_many(jobs)
+        with worker:
+            until(lambda: queue.counts().completed + queue.counts().dead == 2)
+        for page in ("tenants", "queue?name=f"):
+            shown = site().get(page).text
+            assert "Last hour" in shown
+            assert "1 done, 1 failed" in " ".join(re.sub("<[^>]*>", "", shown).split())
+            assert re.search(r'<g class="line accent"><path d="M[^"]+z"/></g>', shown)
+            assert re.search(r'<g class="line bad"><path d="M[^"]+z"/></g>', shown)
 
 
 def test_tenants(site: Any, newest: Server) -> None:

@@ -78,6 +78,32 @@ def test_the_kinds_of_many_jobs_are_estimated_and_their_number_is_exact(
     assert found["a"].done == pytest.approx(500, abs=250)
 
 
+def test_the_hour_of_a_tenant(work: Work, newest: Server) -> None:
+    """The ends of each tenant's jobs are counted exactly, whatever its name is as long as."""
+    worker = work()
+    long = "l" * 300
+
+    @worker.handler("q", fair="tenant", retry=Retry(attempts=1))
+    def handle(job: Job) -> None:
+        if job.payload == b"bad":
+            raise ValueError("always")
+
+    with Queue("q", url=newest.url, fair="tenant") as queue:
+        for tenant in (long, "ben"):
+            queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant})] * 300)
+            queue.enqueue(b"bad", headers={"tenant": tenant})
+        queue.enqueue_many([b"x"] * 300)
+        with worker:
+            until(lambda: queue.counts().completed == 900 and queue.counts().dead == 2)
+    with Inspector(url=newest.url) as inspector:
+        (tenants,) = inspector.tenants()
+        page = inspector.queue("q")
+    for shares in (tenants.shares, page.shares):
+        found = {one.value: [sum(row) for row in zip(*one.hour, strict=True)] for one in shares}
+        assert found == {(long,): [300, 1], ("ben",): [300, 1], (None,): [300, 0]}
+        assert {len(one.hour) for one in shares} == {60}
+
+
 def test_none_are_kept_if_the_queue_is_to_have_no_trends(
     work: Work, queue: Queue, newest: Server
 ) -> None:

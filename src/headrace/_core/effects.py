@@ -18,6 +18,7 @@ from attrs import define, frozen
 from headrace._core.notices import Received, Waiter
 from headrace._model.event import Event
 from headrace._model.job import Claim
+from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.replies import Died, Grant, Verdicts
 from headrace.errors import NotDurable
@@ -301,6 +302,14 @@ def send(op: Op[R]) -> Call[R]:
 
 def send_all(ops: Sequence[Op[R]]) -> Call[list[R]]:
     return cast("list[R]", (yield Send(ops)))
+
+
+def send_each(ops: Sequence[Op[R]]) -> Call[list[R]]:
+    """Send any number of operations, `OPS_PER_TRIP` in a round trip."""
+    done: list[R] = []
+    for start in range(0, len(ops), OPS_PER_TRIP):
+        done += yield from send_all(ops[start : start + OPS_PER_TRIP])
+    return done
 
 
 def on_behalf(consumer: object, call: Role) -> Role:

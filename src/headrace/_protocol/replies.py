@@ -245,7 +245,8 @@ def counts(reply: Any) -> Counts:
 
 def measured(reply: Any) -> tuple[Counts, float, float]:
     """Decode `Counts`, and two ages in seconds."""
-    return counts(reply[:-2]), reply[-2] / 1000, reply[-1] / 1000
+    *states, age, longest, _ = reply
+    return counts(states), age / 1000, longest / 1000
 
 
 def reclaimed(reply: Any) -> Reclaimed:

@@ -34,18 +34,19 @@ class Holding:
 
 
 def about(ops: Ops) -> Op[About]:
-    def decode(reply: Any) -> About:
-        now, paused, levels, declaration, *words = reply
-        said = list(map(text, words))
-        return About(
-            now / 1000,
-            paused == 1,
-            levels + 1,
-            declaration,
-            dict(zip(said[::2], said[1::2], strict=False)),
-        )
+    return ops.op("about", [], _about)
 
-    return ops.op("about", [], decode)
+
+def _about(reply: Any) -> About:
+    now, paused, levels, declaration, *words = reply
+    said = list(map(text, words))
+    return About(
+        now / 1000,
+        paused == 1,
+        levels + 1,
+        declaration,
+        dict(zip(said[::2], said[1::2], strict=False)),
+    )
 
 
 @frozen
@@ -98,6 +99,13 @@ def measure(ops: Ops) -> Op[tuple[Counts, float, float]]:
     next, and the longest wait for a signal.
     """
     return ops.op("measure", [], replies.measured)
+
+
+def look(ops: Ops) -> Op[tuple[About, tuple[Counts, float, float]]]:
+    """Read the answers of `about` and `measure` in one script. If the queue has more levels than
+    these operations know, it is to be measured again.
+    """
+    return ops.op("measure", [], lambda reply: (_about(reply[-1]), replies.measured(reply)))
 
 
 def listing(

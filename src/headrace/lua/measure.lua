@@ -1,11 +1,12 @@
--- measure: count the jobs in each state, and return the age of the oldest job among the next ones, and the longest wait.
+-- measure: count the jobs in each state, and return the age of the oldest of the next jobs, the longest wait, and about's facts.
 -- KEYS   jobs (stream), stats (hash)
 -- ARGV   (none)
 -- REPLY  the reply of counts, and then the age in ms, 0 if nothing waits, and the longest wait of a run for its signal in
---        ms, 0 if none waits
--- COST   20 us + 0.1 us per consumer + 0.1 us per run that waits, at most 100 of them
+--        ms, 0 if none waits, and the reply of about
+-- COST   25 us + 0.1 us per consumer + 0.1 us per run that waits, at most 100 of them
 -- The next jobs: the first parked job and the first new job of each level, up to 1 MiB. The longest wait is that of the
 -- 100 runs whose jobs are the oldest.
+-- @include about_queue
 -- @include count_states
 -- @include levels
 -- @include oldest
@@ -23,4 +24,5 @@ if holding[runs.WAITS] then
   end
 end
 reply[#reply + 1] = longest
+reply[#reply + 1] = about_queue(stats)
 return reply

@@ -76,8 +76,7 @@ class Server:
         counts = Counts(enqueued=len(letters), dead=len(letters))
         if op.name != "list":
             answers: dict[str, Any] = {
-                "about": About(self.now, False, 1, 0, {}),
-                "measure": (counts, 0.0, 0.0),
+                "measure": (About(self.now, False, 1, 0, {}), (counts, 0.0, 0.0)),
                 "counts": counts,
             }
             return {**answers, "relayed": None, "workers": (), "signs": Signs()}[op.name]

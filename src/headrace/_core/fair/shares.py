@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from headrace._core.effects import Call, send, send_all
+from headrace._core.effects import Call, send_all, send_each
 from headrace._core.fair.leasing import LOOKS_AT_MOST
 from headrace._model.job import KEY
 from headrace._model.terms import BUSIEST_AT_MOST, LimitView, Share, SlotView, Structure
@@ -41,20 +41,28 @@ def _age(one: Share) -> float:
     return -(one.oldest or 0.0)
 
 
+def _pages(every: Sequence[Ops]) -> Call[list[list[Share]]]:
+    found: list[list[Share]] = [[] for _ in every]
+    places: list[str | bytes] = ["-"] * len(every)
+    for _ in range(1 + LOOKS_AT_MOST):
+        due = [number for number, place in enumerate(places) if place]
+        ops = [fair_ops.shares(every[number], places[number]) for number in due]
+        for number, (some, place) in zip(due, (yield from send_each(ops)), strict=True):
+            found[number] += some
+            places[number] = place
+    return found
+
+
+def _of_shards(pages: Iterable[list[Share]]) -> list[Share]:
+    return joined(
+        one
+        for page in pages
+        for one in _joined(page, "value", lambda one, other: min(one, other, key=_age))
+    )
+
+
 def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
-    """Read the shares of a queue's busiest and longest waiting values. It reads at most
-    `LOOKS_AT_MOST` more pages of each shard."""
-    found: list[Share] = []
-    pages = yield from send_all([fair_ops.shares(ops) for ops in shards])
-    for ops, page in zip(shards, pages, strict=True):
-        some, place = page
-        for _ in range(LOOKS_AT_MOST):
-            if not place:
-                break
-            more, place = yield from send(fair_ops.shares(ops, place))
-            some += more
-        found += _joined(some, "value", lambda one, other: min(one, other, key=_age))
-    return joined(found)
+    return _of_shards((yield from _pages(shards)))
 
 
 def wanted(shards: Sequence[Ops], value: object) -> Call[list[str | bytes]]:
@@ -102,7 +110,14 @@ def _both(one: LimitView, other: LimitView) -> LimitView:
     )
 
 
-def standing(shards: Sequence[Ops]) -> Call[tuple[list[Share], list[LimitView]]]:
-    found = yield from shares(shards)
-    slots = yield from send_all([fair_ops.slots(ops) for ops in shards])
-    return found, joined_slots(one for some in slots for one in some)
+def standing(queues: Sequence[Sequence[Ops]]) -> Call[list[tuple[list[Share], list[LimitView]]]]:
+    every = [ops for shards in queues for ops in shards]
+    pages = iter((yield from _pages(every)))
+    slots = iter((yield from send_each([fair_ops.slots(ops) for ops in every])))
+    return [
+        (
+            _of_shards([next(pages) for _ in shards]),
+            joined_slots(one for _ in shards for one in next(slots)),
+        )
+        for shards in queues
+    ]

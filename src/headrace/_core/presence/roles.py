@@ -17,6 +17,7 @@ from headrace._core.effects import (
     Stop,
     Wake,
     send_all,
+    send_each,
 )
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
@@ -71,8 +72,7 @@ def _tell(consumers: Sequence[Consumer], host: str) -> Role:
     now = yield from Now()
     said = [(one, one.counted(now, host)) for one in consumers if not one.leasing.shard_gone]
     ops = [trend_ops.tally(one.ops, text) for one, text in said if text]
-    for start in range(0, len(ops), OPS_PER_TRIP):
-        yield from send_all(ops[start : start + OPS_PER_TRIP])
+    yield from send_each(ops)
 
 
 def _obey(consumer: Consumer, request: str) -> Role:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import asdict, frozen
 
-from headrace._core.effects import Call, send, send_all
+from headrace._core.effects import Call, send, send_each
 from headrace._core.queue.calls import by_ids, through
 from headrace._core.steps import children
 from headrace._model.letters import reason_key
@@ -17,11 +17,9 @@ from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.verbs import Bulk, combination
 from headrace._protocol import admin_ops, view_ops
-from headrace._protocol.limits import LISTED_PER_SCRIPT, OPS_PER_TRIP
-from headrace._protocol.op import Op
+from headrace._protocol.limits import LISTED_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 
-R = TypeVar("R")
 PAGES_A_STEP = 5  # each of `LISTED_PER_SCRIPT` jobs, or `BYTES_PER_SCRIPT`
 Choose = Callable[[Sequence[JobState[Any]]], Call[Sequence[bool]]]
 
@@ -97,11 +95,13 @@ def _act(
     ids = [one.job.id for one, is_meant in zip(found, wanted, strict=True) if is_meant]
     match action:
         case "cancel":
-            gone = yield from _each([admin_ops.cancel_run(ops, one) for one in ids])
+            gone = yield from send_each([admin_ops.cancel_run(ops, one) for one in ids])
             yield from children.cancel(ops, children.below(gone))
             return sum(one.number for one in gone)
         case "reschedule":
-            return sum((yield from _each([admin_ops.reschedule(ops, one, None) for one in ids])))
+            return sum(
+                (yield from send_each([admin_ops.reschedule(ops, one, None) for one in ids]))
+            )
         case "expire":
             return (
                 (yield from by_ids(partial(admin_ops.expire, ops), ids, LISTED_PER_SCRIPT))
@@ -119,13 +119,6 @@ def _act(
             for first, last in _runs(found, wanted):
                 done += yield from through(build, (), f"{first} {last}")
             return done
-
-
-def _each(ops: Sequence[Op[R]]) -> Call[list[R]]:
-    done: list[R] = []
-    for start in range(0, len(ops), OPS_PER_TRIP):
-        done += yield from send_all(ops[start : start + OPS_PER_TRIP])
-    return done
 
 
 def _runs(found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> list[tuple[str, str]]:

@@ -117,6 +117,10 @@ class OpsFactory:
         self.abouts.update(zip((ops.keys.prefix for ops in every), abouts, strict=True))
         return {name: [self._make(ops.keys) for ops in parts[name]] for name in names}
 
+    def deeper(self, ops: Ops) -> Ops | None:
+        known = self.abouts[ops.keys.prefix].levels
+        return self._make(ops.keys) if known > ops.settings.priorities else None
+
     def about(self, parts: Sequence[Ops]) -> list[About]:
         return [self.abouts[ops.keys.prefix] for ops in parts]
 

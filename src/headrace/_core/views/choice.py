@@ -91,7 +91,6 @@ class Choice:
         return f"{ms}" if self.newest else f"{ms}-0"
 
     def is_over(self, state: str, last: JobState[Any]) -> bool:
-        """Tell whether all jobs after *last* are of a wrong time."""
         if state not in DATED or last.since is None:
             return False
         if self.newest:

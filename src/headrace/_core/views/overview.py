@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Call, Inform, Now, send_all
+from headrace._core.effects import Call, Inform, Now, send_all, send_each
 from headrace._core.views.attention import (
     HOUR_S,
     LAG_MINUTES,
@@ -148,9 +148,7 @@ class OverviewViews(QueueViews):
             ops = [
                 trend_ops.trends(part, "minute", 120) for parts in shards.values() for part in parts
             ]
-            read: list[Trends] = []
-            for start in range(0, len(ops), OPS_PER_TRIP):
-                read += yield from send_all(ops[start : start + OPS_PER_TRIP])
+            read = yield from send_each(ops)
             self._sums[key] = (now, sum_trends(read) if read else None)
         return self._sums[key][1]
 
@@ -160,18 +158,19 @@ class OverviewViews(QueueViews):
         def build() -> Call[tuple[Tenants, ...]]:
             view = yield from self.overview()
             declared = yield from self._declared(view.queues)
-            found: list[Tenants] = []
-            for queue in [one for one in view.queues if "terms" in declared[one.name]][
-                :OPS_PER_TRIP
-            ]:
-                parts = yield from self._ops_factory.of([queue.name])
-                some, slots = yield from self._standing(
-                    queue.name, parts[queue.name], declared[queue.name]
+            some = [one for one in view.queues if "terms" in declared[one.name]][:OPS_PER_TRIP]
+            parts = yield from self._ops_factory.of([one.name for one in some])
+            standing = yield from self._standing(parts, declared)
+            return tuple(
+                Tenants.of(
+                    queue.name,
+                    declared[queue.name],
+                    standing[queue.name][0],
+                    queue.counts.leased,
+                    standing[queue.name][1],
                 )
-                found.append(
-                    Tenants.of(queue.name, declared[queue.name], some, queue.counts.leased, slots)
-                )
-            return tuple(found)
+                for queue in some
+            )
 
         return (yield from self.kept(("tenants",), build))
 

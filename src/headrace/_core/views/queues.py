@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from attrs import evolve
 
-from headrace._core.effects import Call, Now, send_all
+from headrace._core.effects import Call, Now, send_all, send_each
 from headrace._core.fair.shares import standing
 from headrace._core.queue import schedules as schedule_calls
-from headrace._core.views.reader import SEARCH_KEPT, Reader
+from headrace._core.views.reader import SEARCH_KEPT, QueueLook
+from headrace._core.views.tallies import TallyReader
 from headrace._model.checks import count
 from headrace._model.state import Counts, Schedule, summed
 from headrace._model.terms import LimitView, Share, fair_by
@@ -34,15 +34,14 @@ OUTBOX_S = 10.0  # seconds between two readings of an outbox, for the overview
 NO_OUTBOX: tuple[float, OutboxView | None] = (-OUTBOX_S, None)
 
 
-class QueueViews(Reader):
+class QueueViews(TallyReader):
     def _queues(self, names: Sequence[str]) -> Call[list[QueueView]]:
-        """Read some queues in two round trips. The first reads the number of levels, as the scripts
-        take the streams of all.
+        """Read some queues in one round trip, or two if one has more levels than before.
 
         The reports of relays, which come every 15 seconds, are read every ten, and workers with
         every other look.
         """
-        parts = yield from self._ops_factory.levelled(names)
+        parts = yield from self._ops_factory.of(names)
         now = yield from Now()
         late = [name for name in names if now - self._outboxes.get(name, NO_OUTBOX)[0] >= OUTBOX_S]
         every = EVERY_OTHER * self.fresh
@@ -54,19 +53,36 @@ class QueueViews(Reader):
         return (yield from self._read(parts, late, due))
 
     def _read(
-        self, parts: Mapping[str, Sequence[Ops]], late: Sequence[str], due: Sequence[str]
+        self, parts: Mapping[str, list[Ops]], late: Sequence[str], due: Sequence[str]
     ) -> Call[list[QueueView]]:
+        """Read the queues. The operations of deeper queues become the ones for all levels."""
         ops: list[Op[Any]] = [outbox_ops.relayed(self._ops_factory.whole(name)) for name in late]
-        ops += (view_ops.measure(one) for some in parts.values() for one in some)
+        ops += (view_ops.look(one) for some in parts.values() for one in some)
         ops += (view_ops.workers(one) for name in due for one in parts[name])
         read = yield from send_all(ops)
         replies: Iterator[Any] = iter(read)
         now = yield from Now()
         self._outboxes.update((name, (now, next(replies))) for name in late)
-        measures = {name: [next(replies) for _ in some] for name, some in parts.items()}
+        measures: dict[str, list[tuple[Counts, float, float]]] = {name: [] for name in parts}
+        for name, some in parts.items():
+            for one in some:
+                self._ops_factory.abouts[one.keys.prefix], measured = next(replies)
+                measures[name].append(measured)
         for name in due:
             workers = (one for _ in parts[name] for one in next(replies))
             self._workers[name] = (now, tuple(sorted(workers, key=lambda one: one.name)))
+        deeper = [
+            (name, number, more)
+            for name, some in parts.items()
+            for number, one in enumerate(some)
+            if (more := self._ops_factory.deeper(one)) is not None
+        ]
+        again = (
+            (yield from send_all([view_ops.measure(one) for *_, one in deeper])) if deeper else ()
+        )
+        for (name, number, more), measured in zip(deeper, again, strict=True):
+            parts[name][number] = more
+            measures[name][number] = measured
         views = [self._view(name, some, measures[name]) for name, some in parts.items()]
         self._dead |= {
             view.name: (now, (view.counts.dead, view.counts.dead_trimmed)) for view in views
@@ -89,20 +105,17 @@ class QueueViews(Reader):
         )
         now = max(about.now for about in abouts)
         trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
-        if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):
+        if trail and (counts.enqueued < trail[-1].enqueued or now < trail[-1].at):
             trail.clear()  # another queue of this name, or the clock went back
-        if not trail or now - trail[-1][0] >= 0.5:
-            trail.append((now, counts.enqueued, counts.completed))
-        recent = [one for one in trail if now - one[0] <= RATE_S]
+        if not trail or now - trail[-1].at >= 0.5:
+            look = QueueLook(now, counts.enqueued, counts.completed)
+            trail.append(evolve(look, since=_rates(trail[-1], look)) if trail else look)
+        first = next((one for one in trail if now - one.at <= RATE_S), trail[-1])
         rates: dict[str, float] = {}
-        if len(recent) > 1:
-            (start, *before) = recent[0]
-            (end, *after) = recent[-1]
-            rates = dict(
-                zip(("enqueued", "completed"), _rates(start, end, before, after), strict=True)
-            )
-        steps = list(trail)
-        line = tuple(_rates(a[0], b[0], a[1:], b[1:]) for a, b in pairwise(steps))
+        if first is not trail[-1]:
+            enqueued, completed = _rates(first, trail[-1])
+            rates = {"enqueued": enqueued, "completed": completed}
+        steps = list(trail)[1:]
         shards = tuple(
             ShardView(ops.keys.shard.number, counts, lag, about.paused)
             for ops, about, (counts, lag, _) in zip(parts, abouts, read, strict=True)
@@ -116,9 +129,9 @@ class QueueViews(Reader):
             max(about.levels for about in abouts),
             self._workers[name][1],
             rates,
-            line,
+            tuple(one.since for one in steps),
             shards,
-            looks=tuple(at for at, _, _ in steps[1:]),
+            looks=tuple(one.at for one in steps),
             terms=max(abouts, key=lambda about: about.declaration).declared.get("terms", ""),
         )
 
@@ -126,7 +139,7 @@ class QueueViews(Reader):
         self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Call[QueuePage]:
-            parts = yield from self._of(name)
+            parts = (yield from self._ops_factory.of([name]))[name]
             (view,) = yield from self._read({name: parts}, [name], [name])
             abouts = self._ops_factory.about(parts)
             schedules: list[Schedule] = []
@@ -134,44 +147,42 @@ class QueueViews(Reader):
                 schedules += yield from schedule_calls.schedules(ops)
             schedules.sort(key=lambda one: (one.paused, one.next_due))
             declared = max(abouts, key=lambda about: about.declaration)
-            found, slots = yield from self._standing(name, parts, declared.declared)
+            fair = {name: declared.declared}
+            ((found, slots),) = (yield from self._standing({name: parts}, fair)).values()
             about = (abouts[0].now, view, declared.declared, declared.declaration)
             return QueuePage(*about, tuple(schedules), tuple(found), tuple(slots))
 
         return (yield from self.kept(("queue", name), build))
 
     def _standing(
-        self, name: str, parts: Sequence[Ops], declared: Mapping[str, str]
-    ) -> Call[tuple[list[Share], list[LimitView]]]:
-        if "terms" not in declared:
-            return [], []
-        shares, slots = yield from standing(parts)
-        fair = fair_by(declared)
-        return [self.showing.share(name, fair, one) for one in shares], [
-            self.showing.slots(name, one) for one in slots
-        ]
+        self, parts: Mapping[str, Sequence[Ops]], declared: Mapping[str, Mapping[str, str]]
+    ) -> Call[dict[str, tuple[list[Share], list[LimitView]]]]:
+        some = {name: shards for name, shards in parts.items() if "terms" in declared[name]}
+        paths = {name: fair_by(declared[name]) for name in some}
+        yield from self.read_hours([name for name, path in paths.items() if path])
+        read = yield from standing(list(some.values()))
+        found: dict[str, tuple[list[Share], list[LimitView]]] = {name: ([], []) for name in parts}
+        for name, (shares, slots) in zip(some, read, strict=True):
+            found[name] = (
+                [
+                    self.showing.share(name, paths[name], one)
+                    for one in self.with_hours(name, shares)
+                ],
+                [self.showing.slots(name, one) for one in slots],
+            )
+        return found
 
     def schedules(self, names: Sequence[str]) -> Call[dict[str, list[Schedule]]]:
-        """Read the schedules of these queues, by queue, at most 500 of each."""
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Call[dict[str, list[Schedule]]]:
-            found: dict[str, list[Schedule]] = {}
-            for start in range(0, len(names), OPS_PER_TRIP):
-                some = names[start : start + OPS_PER_TRIP]
-                parts = yield from self._ops_factory.of(some)
-                replies = iter(
-                    (
-                        yield from send_all(
-                            [schedule_ops.schedules(ops) for name in some for ops in parts[name]]
-                        )
-                    )
-                )
-                found |= {
-                    name: [one for _ in parts[name] for one in next(replies)] for name in some
-                }
-            return found
+            parts = yield from self._ops_factory.of(names)
+            ops = [schedule_ops.schedules(one) for some in parts.values() for one in some]
+            replies = iter((yield from send_each(ops)))
+            return {
+                name: [one for _ in some for one in next(replies)] for name, some in parts.items()
+            }
 
         fresh = self.fresh * SEARCH_KEPT if len(names) > OPS_PER_TRIP else self.fresh
         return (yield from self.kept(("schedules", *names), build, fresh))
@@ -196,7 +207,8 @@ class QueueViews(Reader):
         return (yield from self.kept(("trends", name, every, number), build))
 
 
-def _rates(start: float, end: float, before: Any, after: Any) -> tuple[float, float]:
-    took = max(end - start, 0.001)
-    enqueued, completed = ((b - a) / took for a, b in zip(before, after, strict=True))
-    return enqueued, completed
+def _rates(before: QueueLook, after: QueueLook) -> tuple[float, float]:
+    took = max(after.at - before.at, 0.001)
+    enqueued = after.enqueued - before.enqueued
+    completed = after.completed - before.completed
+    return enqueued / took, completed / took

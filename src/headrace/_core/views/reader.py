@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from attrs import frozen
+
 from headrace._core.effects import Call, Now
 from headrace._core.views.catalogue import Catalogue, OpsFactory
 from headrace._core.views.redaction import Redact, Redaction
@@ -23,6 +25,18 @@ JOBS_SHOWN = 20  # jobs of a group of dead letters, of a worker, or of a run's c
 LOOKED_AT_MOST = 2000  # jobs that are read for one search, or one grouping
 READ_AT_MOST_BYTES = 4 << 20  # of these jobs
 NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
+
+
+@frozen
+class QueueLook:
+    """The counts of a queue at a moment, and the jobs a second that came and were done since the
+    look before.
+    """
+
+    at: float
+    enqueued: int
+    completed: int
+    since: tuple[float, float] = (0.0, 0.0)
 
 
 class Reader:
@@ -48,7 +62,7 @@ class Reader:
         self.showing = Redaction(redact)
         self._refusals = refusals
         self._with_results = with_results
-        self._trails: dict[str, deque[tuple[float, int, int]]] = {}
+        self._trails: dict[str, deque[QueueLook]] = {}
         self._outboxes: dict[str, tuple[float, OutboxView | None]] = {}
         self._workers: dict[str, tuple[float, tuple[WorkerState, ...]]] = {}
         # when they were counted; dead letters, trimmed ones

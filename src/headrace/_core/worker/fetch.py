@@ -151,7 +151,9 @@ def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) ->
     for op, verdicts in zip(batch.ops, replies, strict=False):
         lost = verdicts.count(False)
         consumer.jobs.lost += lost
-        consumer.jobs.tally.settled(op.items, verdicts, lost)
+        fair = consumer.leasing.fair
+        path = () if fair is None else fair.queues.path
+        consumer.jobs.tally.settled(op.items, verdicts, lost, path)
         # the script had no room for these settlements
         consumer.jobs.done.extendleft(reversed(op.items[len(verdicts) :]))
         if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):

@@ -17,9 +17,10 @@ from attrs import define, field
 
 from headrace._core.effects import HeldJob
 from headrace._core.verdicts import Settlement
-from headrace._model.job import Claim
+from headrace._model.job import Claim, Job
 from headrace._model.settings import KIND
-from headrace._model.views.activity import BOUNDS_S, RANGES
+from headrace._model.terms import Value, value_of
+from headrace._model.views.activity import BOUNDS_S, RANGES, VALUES, value_name
 
 SAMPLES = 128  # after which each sample stands for twice as many jobs
 ELAPSED_AT_MOST_S = 60.0  # between two reports: a record is of a minute
@@ -46,6 +47,8 @@ class Tally:
     samples: int = 0
     done: int = 0  # jobs that completed
     rows: dict[str, Row] = field(factory=dict[str, Row])  # by kind
+    # how many jobs of each value of a fair queue completed, and how many failed
+    values: dict[Value, Row] = field(factory=dict[Value, Row])
 
     def row(self, kind: str) -> Row:
         found = self.rows.get(kind)
@@ -70,12 +73,31 @@ class Tally:
             wait = held.leased_at - since + held.started - held.since
             row[WAITS + bisect_left(BOUNDS_S, max(0.0, wait))] += units
 
+    def ended(self, path: Sequence[str], job: Job[Any], *, failed: bool) -> None:
+        value = value_of(path, job.headers)
+        row = self.values.get(value)
+        if row is None and len(self.values) < 20 * VALUES:  # between two reports
+            row = self.values[value] = [0, 0]
+        if row is not None:
+            row[failed] += 1
+
     def settled(
-        self, items: Sequence[Claim | Settlement], verdicts: Sequence[bool], lost: int
+        self,
+        items: Sequence[Claim | Settlement],
+        verdicts: Sequence[bool],
+        lost: int,
+        path: Sequence[str] = (),
     ) -> None:
-        """Count jobs whose settlements were answered by *verdicts*, *lost* of which are false."""
+        """Count jobs whose settlements were answered by *verdicts*, *lost* of which are false.
+        *path* has the headers by which the queue is fair.
+        """
         if not items or not isinstance(items[0], Settlement):
             self.done += len(verdicts) - lost
+            if path:
+                claims = cast("Sequence[Claim]", items)
+                for claim, yes in zip(claims, verdicts, strict=False):
+                    if yes:
+                        self.ended(path, claim.job, failed=False)
             return
         letters: Any = getattr(verdicts, "letters", ())
         some = cast("Sequence[Settlement]", items)
@@ -83,12 +105,18 @@ class Tally:
             if not yes:
                 continue
             kind = one.claim.job.headers.get(KIND, "")
+            failed = True
             if one.kind == "dead" or number in letters:
                 self.row(kind)[DIED] += 1
             elif one.kind == "retry" and one.spend > 0:
                 self.row(kind)[RETRIED] += 1
             elif one.kind not in ("retry", "release"):
                 self.done += 1
+                failed = False
+            else:
+                continue
+            if path:
+                self.ended(path, one.claim.job, failed=failed)
 
     def taken(
         self, now: float, host: str, slots: float, running: Sequence[HeldJob], batch: int
@@ -112,6 +140,11 @@ class Tally:
             said[name] = (
                 row if earlier is None else [a + b for a, b in zip(earlier, row, strict=True)]
             )
+        values = sorted(self.values.items(), key=lambda one: -sum(one[1]))
+        self.values = {}
+        said |= {f"v{value_name(value)}": row for value, row in values[:VALUES]}
+        if rest := [row for _, row in values[VALUES:]]:
+            said["ov"] = [sum(numbers) for numbers in zip(*rest, strict=True)]
         return json.dumps(said, separators=(",", ":"))
 
     def _counted(self) -> tuple[int, Mapping[str, Row]]:

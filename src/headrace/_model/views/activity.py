@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Literal
 
 from attrs import frozen
@@ -11,9 +13,16 @@ from attrs import frozen
 Step = Literal["minute", "ten minutes"]
 STEP_S = {"minute": 60, "ten minutes": 600}  # seconds of a record
 STEPS = {"minute": 120, "ten minutes": 144}  # records that are kept: two hours, and a day
+VALUES = 50  # of a fair queue that are counted in a minute, the ones with the most jobs
 RANGES = 16  # of waits and runs
 BOUNDS_S = tuple(0.002 * 2.5**number for number in range(RANGES - 1))  # their upper bounds
 NO_TIMES = (0,) * RANGES
+
+
+def value_name(value: Sequence[str | None]) -> str:
+    """Return the name of a value of a fair queue in tallies, or its digest if that is shorter."""
+    name = json.dumps(value, separators=(",", ":"))
+    return min(name, sha256(name.encode()).hexdigest(), key=len)
 
 
 @frozen

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from struct import Struct, unpack_from
-from typing import Any
+from typing import Any, Literal
 
 from headrace._model.views.activity import STEP_S, STEPS, Step
 from headrace._model.views.trends import EVERY_S, KEPT, Every, TrendPoint, Trends
@@ -16,6 +16,12 @@ from headrace._protocol.replies import text
 _RECORD = Struct(">9I")  # see lua/lib/trend_records.lua
 _NUMBER = Struct(">I")
 _SUMS = {2: "H", 4: "I"}  # by bytes
+Ring = Step | Literal["value"]
+RINGS: Mapping[Ring, tuple[str, int, int]] = {  # fields, seconds of a record, records
+    "minute": ("m", STEP_S["minute"], STEPS["minute"]),
+    "ten minutes": ("t", STEP_S["ten minutes"], STEPS["ten minutes"]),
+    "value": ("v", 60, 60),
+}
 
 
 def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
@@ -57,18 +63,19 @@ def tally(ops: Ops, counted: str) -> Op[int]:
     return ops.op("tally", [counted], int)
 
 
-def tallies(ops: Ops, step: Step, after: int) -> Op[tuple[float, dict[int, Rows]]]:
-    """Read the records whose numbers are larger than *after*. The answer is the server's time, and
-    the rows by number."""
+def tallies(ops: Ops, ring: Ring, after: int) -> Op[tuple[float, dict[int, Rows]]]:
+    """Read the records of a ring whose numbers are larger than *after*. The answer is the server's
+    time, and the rows by number."""
+    name, seconds, records = RINGS[ring]
 
     def decode(reply: Any) -> tuple[float, dict[int, Rows]]:
         now = reply[0] / 1000
-        newest = int(now) // STEP_S[step]
+        newest = int(now) // seconds
         found = dict(_record(packed) for packed in reply[1:] if len(packed) >= _NUMBER.size)
-        oldest = max(after, newest - STEPS[step])
+        oldest = max(after, newest - records)
         return now, {one: rows for one, rows in found.items() if oldest < one <= newest}
 
-    return ops.op("tallies", [int(step == "ten minutes"), max(0, after)], decode)
+    return ops.op("tallies", [name, max(0, after)], decode)
 
 
 def _record(packed: bytes) -> tuple[int, Rows]:

@@ -287,6 +287,22 @@ def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
     return shown
 
 
+def bars(hour: Sequence[tuple[int, int]], which: int) -> str:
+    """Return the path of one of the two numbers of a small chart of an hour. Two minutes are a bar,
+    in which the failed attempts stand on the completed jobs.
+    """
+    pairs = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(hour[::2], hour[1::2], strict=False)]
+    top = max((sum(pair) for pair in pairs), default=0) or 1
+    wide = SMALL_WIDTH / max(1, len(pairs))
+    path: list[str] = []
+    for number, pair in enumerate(pairs):
+        if pair[which]:
+            high = max(pair[which] / top * SMALL_HEIGHT, LEAST_HEIGHT)
+            low = SMALL_HEIGHT - which * pair[0] / top * SMALL_HEIGHT
+            path.append(f"M{number * wide:.0f} {low:.1f}v-{high:.1f}h{wide - 1:.0f}v{high:.1f}z")
+    return "".join(path)
+
+
 def points(trail: Sequence[tuple[float, float]], which: int) -> str:
     """Return the points of a polyline for one of the two lines of a small chart, the newest at the
     right.

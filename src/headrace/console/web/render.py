@@ -26,13 +26,13 @@ from headrace.console.texts import (
     timing,
     took,
 )
-from headrace.console.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
+from headrace.console.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, bars, points
 from headrace.platform import VERBS, cause_first, one_line
 
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
-def to(page: str, **query: object) -> str:
+def to(page: str, /, **query: object) -> str:
     """Make the address of a page, relative to the others, so that it is right below any prefix."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{page or './'}?{urlencode(given, errors='surrogateescape')}" if given else page or "./"
@@ -66,6 +66,7 @@ def environment() -> Environment:
         "from_now": from_now,
         "clock": clock,
         "rate": rate,
+        "bars": bars,
         "points": points,
     }
     filters |= {
