@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headrace import Counts, FanOut, Flow, NewJob, Queue
+from headrace.errors import RunSuspended
 from tests.support.awaiting import until
 from tests.support.facts import each
 from tests.support.program import PATIENCE, Program, Terminal, refused, started
@@ -223,6 +224,24 @@ def test_find(within: Program, queue: Queue) -> None:
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["id", "w"]
     assert done.stderr == "headrace: 1 of 2: no such job in q\n"
     refused(within("find", "q", "absent", "--json"), "1 of 1: no such job in q", code=1)
+
+
+def test_the_tree_of_a_run(within: Program, queue: Queue, newest: Server) -> None:
+    """Children of children are lines below their parent, and nested in JSON."""
+    with Queue("q/a", url=newest.url) as parent, Queue("q/b", url=newest.url) as below:
+        parent.enqueue(b"x", id="run")
+        with pytest.raises(RunSuspended):
+            parent.lease().job.run_all([("q/b", b"1"), ("q/b", b"2")])
+        with pytest.raises(RunSuspended):
+            below.lease().job.run(("q/b", b"3"))
+    shown = within("show", "q/a", "run").stdout.splitlines()
+    words = [line.split(":")[0] for line in shown if line.startswith(("step\t", "child\t"))]
+    assert words == ["step\tb", "child\t  ↳ b", "step\tb-2"]
+    (row,) = lines(within("show", "q/a", "run", "--json"))
+    assert [[one["child"] for one in step["children"]] for step in row["steps"]] == [
+        ["run/b/b"],
+        [],
+    ]
 
 
 def test_show(within: Program, queue: Queue) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import pytest
 import redis
 
 from headrace import Job, Queue, Worker
-from headrace.inspect import WorkerState
+from headrace.errors import RunSuspended
+from headrace.inspect import AsyncInspector, WorkerState
 from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import viewing
@@ -67,6 +69,75 @@ def test_nothing_is_destroyed_unasked(tell: Tell, queue: Queue) -> None:
         await screen.shows("There is nothing here to do that with.")
 
     tell(story)
+
+
+def test_concurrency(tell: Tell, queue: Queue, newest: Server) -> None:
+    """It asks how many, and takes no text that is no number. `code` takes it back."""
+    queue.enqueue(b"x")
+
+    def said() -> str | None:
+        with newest.client() as client:
+            return client.hget(queue.ops.keys.key("stats"), "concurrency")  # type: ignore[return-value]
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("emails")
+        for typed, words in {
+            "3": "Each worker runs 3 at once", "many": "concurrency", "code": "as its code says",
+        }.items():  # fmt: skip
+            await screen.press("c")
+            await screen.shows("How many handlers each worker of emails")
+            await screen.types(typed)
+            await screen.shows(words, without="How many handlers")
+            assert bool(said()) is (typed != "code")
+        await screen.press("c")
+        await screen.shows("How many handlers")
+        await screen.press("escape")
+        await screen.shows("Nothing was done.")
+
+    tell(story)
+
+
+def test_a_signal_is_sent(tell: Tell, queue: Queue) -> None:
+    queue.enqueue(b"x", id="a")
+    with pytest.raises(RunSuspended):
+        queue.lease().job.wait_for("go")
+
+    async def story(screen: Screen) -> None:
+        await screen.press("f")
+        await screen.types("a")
+        await screen.shows("Waits for the signal go")
+        await screen.press("i")
+        await screen.shows("Data of the signal go")
+        await screen.types('{"yes":1}')
+        await screen.shows("The job goes on", without="Waits for the signal")
+        await screen.press("i")
+        await screen.shows("There is nothing here to do that with.")
+
+    tell(story)
+    assert queue.lease().job.wait_for("go") is not None
+
+
+def test_namespaces(tell: Tell, queue: Queue, newest: Server) -> None:
+    """A key goes from one namespace to the next, and actions act in the one that is shown."""
+    queue.enqueue(b"x")
+    with Queue("bills", url=newest.url, namespace="other") as other:
+        other.enqueue(b"x")
+
+        async def story(screen: Screen) -> None:
+            await screen.shows("headrace · queues", "emails")
+            await screen.press("t")
+            await screen.shows("There is one namespace")
+            async with AsyncInspector(url=newest.url, namespace="other", fresh=0.0) as second:
+                screen.top._inspectors["other"] = second
+                await screen.press("t")
+                await screen.shows("headrace · other · queues", "bills", without="emails")
+                await screen.press("p")
+                await screen.shows("The queue is paused.")
+                await screen.press("t")
+                await screen.shows("headrace · headrace · queues", "emails", without="bills")
+
+        tell(story)
+        assert other.admin.paused()
 
 
 def test_delete_wants_the_name(tell: Tell, queue: Queue) -> None:

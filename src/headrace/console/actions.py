@@ -39,7 +39,6 @@ class Form:
     ticked: tuple[str, ...] | None = None
 
     def __call__(self, name: str) -> str:
-        """Return a field, or '' if it is missing."""
         return self.fields.get(name, "")
 
     def required(self, name: str) -> str:
@@ -61,7 +60,6 @@ class Form:
         return seconds
 
     def count(self, name: str) -> int:
-        """Return a field as a number of jobs, or 0 if it is empty."""
         text = self(name)
         if text and not re.fullmatch(r"[0-9]{1,15}", text):
             raise Refused(f"{name} {text!r:.50}: give a number.")
@@ -157,7 +155,7 @@ async def _signal(request: ActionRequest) -> Outcome:
     job_id = request.form.required("id")
     name = request.form.required("signal")
     answer = await request.queue.signal(
-        job_id, name, sent, by=f"headrace web, {socket.gethostname()[:100]}:{os.getpid()}"
+        job_id, name, sent, by=f"an operator at {socket.gethostname()[:100]}:{os.getpid()}"
     )
     return int(answer in ("woke", "kept")), SIGNALLED[answer]
 
@@ -311,7 +309,8 @@ def _value_of(form: Form) -> tuple[str | None, ...] | None:
 
 
 async def _set_concurrency(request: ActionRequest) -> Outcome:
-    number = None if request.form("reset") else request.form.count("concurrency")
+    reset = request.form("reset") or request.form("concurrency") == "code"
+    number = None if reset else request.form.count("concurrency")
     await request.queue.admin.set_concurrency(number)
     many = "as many handlers at once as its code says" if number is None else f"{number} at once"
     return 1, f"Each worker runs {many}, in a few seconds."

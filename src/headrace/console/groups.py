@@ -12,6 +12,7 @@ from headrace.inspect import QueueView, Totals
 PREFIX = re.compile(r"[A-Za-z0-9]+")
 GROUPED_ABOVE = 30  # queues, from which on queues of one prefix are one row
 GROUP_AT_LEAST = 4  # queues of a prefix
+LISTED = 3  # facts of a kind that are shown one by one
 
 
 @frozen

@@ -3,7 +3,7 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
@@ -42,6 +42,7 @@ CALM = (
 SHOWN_AT_MOST = 20  # steps; of more, the ones that went well are folded
 SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 TICKS = 6  # of an axis at most
+Family = Mapping[tuple[str, str], Sequence[Step]]  # children by queue and id, with their children
 
 
 @frozen
@@ -132,9 +133,15 @@ def timeline(job: JobView, now: float) -> Timeline:
 
 
 def waits(job: JobView) -> list[Step]:
-    """List the sleeps and waits of a run that goes on."""
     over = job.ended or job.state == "dead"
     return [step for step in job.steps if step.state in ("waiting", "sleeping") and not over]
+
+
+def below(step: Step, family: Family, deep: int = 1) -> Iterator[tuple[int, Step]]:
+    """Yield the children of a child, each before its own, with how *deep* it is."""
+    for one in family.get((step.queue or "", step.child or ""), ()):
+        yield deep, one
+        yield from below(one, family, deep + 1)
 
 
 def begun_by(job: JobView) -> float | None:

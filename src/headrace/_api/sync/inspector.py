@@ -20,6 +20,7 @@ from headrace._model.codec import Codec
 from headrace._model.flow import FlowView, RunsPage, RunView
 from headrace._model.letters import DeadPage
 from headrace._model.state import Schedule
+from headrace._model.steps import Step as JobStep
 from headrace._model.terms import Tenants
 from headrace._model.views.activity import Activity, Step
 from headrace._model.views.jobs import JobsPage, JobView, KindsPage, ScheduleView, WorkerView
@@ -184,6 +185,15 @@ class Inspector(Closing, Driver):
         find.lua, and lease_of.lua, position.lua or result.lua.
         """
         return self._see(self.views.job(name, id))
+
+    def descendants(
+        self, steps: Sequence[JobStep]
+    ) -> Mapping[tuple[str, str], tuple[JobStep, ...]]:
+        """Read which children the children among these *steps* of a job have started, and these
+        again, by their queue and their id. Results are left out. At most 40 jobs are read, level by
+        level. about.lua of each queue and find.lua of each job, two round trips a level.
+        """
+        return self._see(self.views.descendants(steps))
 
     def find(self, id: str, names: Sequence[str]) -> list[str]:
         """Read in which of the queues *names* there is a job of this id. It looks at the newest

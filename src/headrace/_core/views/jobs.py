@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import starmap
 from typing import Any
 
 from attrs import evolve
 
-from headrace._core.effects import Call, send, send_all
+from headrace._core.effects import Call, send, send_all, send_each
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import place
 from headrace._core.views.choice import EVERYTHING, Choice
 from headrace._core.views.reader import (
+    JOBS_SHOWN,
     LOOKED_AT_MOST,
     READ_AT_MOST_BYTES,
     SEARCH_KEPT,
@@ -22,6 +23,7 @@ from headrace._core.views.reader import (
 )
 from headrace._core.views.redaction import duration_of, editable, wait_of
 from headrace._model.state import JobState
+from headrace._model.steps import Step
 from headrace._model.views.jobs import ENDED, JobsPage, JobView, KindsPage, KindView
 from headrace._protocol import view_ops
 from headrace._protocol.features import results as result_ops
@@ -32,6 +34,9 @@ from headrace._protocol.queue_ops import Ops
 PARTS_A_PAGE = 8  # calls for a page at most
 SEARCHES_A_PAGE = 3 * PARTS_A_PAGE  # calls for a page at most, if only some jobs are meant
 ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds are made
+
+
+Place = tuple[str, str]  # a queue, and the id of a job in it
 
 
 class JobViews(Reader):
@@ -181,6 +186,32 @@ class JobViews(Reader):
             view, shard=shard, payload=editable(ops.codec, view.payload, state.job.payload)
         )
 
+    def descendants(self, steps: Sequence[Step]) -> Call[Mapping[Place, tuple[Step, ...]]]:
+        first = _children(steps)
+
+        def build() -> Call[Mapping[Place, tuple[Step, ...]]]:
+            found: dict[Place, tuple[Step, ...]] = {}
+            level = first
+            while level := level[: 2 * JOBS_SHOWN - len(found)]:
+                read = yield from self._steps_of(level)
+                found |= read
+                level = [place for its in read.values() for place in _children(its)]
+            return found
+
+        return (yield from self.kept(("descendants", *first), build))
+
+    def _steps_of(self, places: Sequence[Place]) -> Call[dict[Place, tuple[Step, ...]]]:
+        names = list(dict.fromkeys(name for name, _ in places))
+        parts = yield from self._ops_factory.levelled(names)
+        wanted = [(at, one) for at in places for one in asked(parts[at[0]], at[1])]
+        states = yield from send_each([view_ops.find(ops, its) for _, (ops, its) in wanted])
+        found: dict[Place, tuple[Step, ...]] = dict.fromkeys(places, ())
+        for (at, _), state in zip(wanted, states, strict=True):
+            if state is not None:
+                some = (evolve(step, result=None) for step in state.steps if step.child)
+                found[at] = tuple(some)
+        return found
+
     def find(self, id: str, names: Sequence[str]) -> Call[list[str]]:
         """Find the queues among *names* that have a job of this id. Reads the newest 1,000 dead
         letters, or 1 MiB."""
@@ -209,6 +240,10 @@ class JobViews(Reader):
             return found
 
         return (yield from self.kept(("find", id, *names), build))
+
+
+def _children(steps: Sequence[Step]) -> list[Place]:
+    return [(step.queue, step.child) for step in steps if step.queue and step.child]
 
 
 def _kind(kind: str | None, ended: Sequence[JobState[Any]]) -> KindView:

@@ -50,6 +50,7 @@ from headrace.console.cli.output import (
     start_of,
     succeed,
 )
+from headrace.console.timeline import Family, below
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
 from headrace.inspect import Attempt, Inspector, QueueView, Step, TrendPoint, WorkerFacts
 from headrace.platform import (
@@ -393,17 +394,19 @@ def show_job(
 ) -> None:
     """Show all there is to know of jobs, or of a queue.
 
-    Of a job also its headers, position, attempts and steps.
+    Of a job also its headers, position, attempts and steps, and the children of its children.
     """
     if not ids:
         _show_queue(client, namespace, name, in_json)
         return
     with open_queue(client, name, namespace) as queue:
-        found: list[tuple[JobState, int | None]] = []
+        found: list[tuple[JobState, int | None, Family]] = []
         for one in ids:
             if (state := queue.find(one)) is not None:
                 waits = state.state in ("waiting", "parked")
-                found.append((state, queue.admin.position(one) if waits else None))
+                with Inspector(client=client, namespace=namespace) as inspector:
+                    family = inspector.descendants(state.steps)
+                found.append((state, queue.admin.position(one) if waits else None, family))
         show_each(found, in_json, lambda row: _whole_as_json(*row), lambda row: _fields(*row))
         missing(len(ids) - len(found), len(ids), f"no such job in {name}")
 
@@ -424,13 +427,26 @@ def _show_queue(client: redis.Redis, namespace: str, name: str, in_json: bool) -
     )
 
 
-def _whole_as_json(state: JobState, position: int | None) -> dict[str, Any]:
+def _whole_as_json(state: JobState, position: int | None, family: Family) -> dict[str, Any]:
     steps = [
-        {**attrs.asdict(step), "result": None, **_result_as_json(step)} for step in state.steps
+        {
+            **attrs.asdict(step),
+            "result": None,
+            **_result_as_json(step),
+            "children": _children_as_json(step, family),
+        }
+        for step in state.steps
     ]
     progress = None if state.progress is None else attrs.asdict(state.progress)
     run = {"deliveries": state.deliveries, "took": state.took, "overcome": state.overcome}
     return {**job_as_json(state), **run, "position": position, "progress": progress, "steps": steps}
+
+
+def _children_as_json(step: Step, family: Family) -> list[dict[str, Any]]:
+    return [
+        {**attrs.asdict(one), "children": _children_as_json(one, family)}
+        for one in family.get((step.queue or "", step.child or ""), ())
+    ]
 
 
 def _result_as_json(step: Step) -> dict[str, str]:
@@ -462,7 +478,7 @@ def _attempt_line(one: Attempt) -> str:
     )
 
 
-def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:
+def _fields(state: JobState, position: int | None, family: Family) -> Iterator[tuple[str, object]]:
     job = state.job
     payload = bytes_of(job.payload)
     first: dict[str, object] = {
@@ -489,6 +505,8 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
         yield "progress", f"{state.progress.fraction:.0%} {plain(state.progress.text)}".rstrip()
     for step in state.steps:
         yield "step", _step_line(step)
+        for deep, child in below(step, family):
+            yield "child", f"{'  ' * deep}↳ {_step_line(child)}"
     for one in state.attempts:
         yield "attempted", _attempt_line(one)
     if (children := state.children) is not None:

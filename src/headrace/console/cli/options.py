@@ -75,6 +75,9 @@ Url = Annotated[
     ),
 ]
 Namespace = Annotated[str, typer.Option(help="The first part of all keys.")]
+Namespaces = Annotated[
+    str, typer.Option(help="The first part of all keys; of several with commas between them.")
+]
 Name = Annotated[
     str, typer.Argument(metavar="QUEUE", show_default=False, autocompletion=queue_names)
 ]

@@ -17,7 +17,7 @@ import typer
 
 from headrace.console.cli.console import connected, module_of, reported, say, server, terminated
 from headrace.console.cli.look import show_stats, views_of
-from headrace.console.cli.options import Json, Names, Namespace, Url
+from headrace.console.cli.options import Json, Names, Namespaces, Url
 from headrace.console.cli.output import print_out
 from headrace.console.cli.showcase import running
 from headrace.errors import ConfigurationError, requiring
@@ -45,9 +45,7 @@ def web(
         bool, typer.Option("--demo", help="Show a demonstration on a private server.")
     ] = False,
     url: Url = None,
-    namespace: Annotated[
-        str, typer.Option(help="The first part of all keys; of several with commas between them.")
-    ] = "headrace",
+    namespace: Namespaces = "headrace",
 ) -> None:
     """Watch queues, jobs and workers in the browser, and act.
 
@@ -151,7 +149,7 @@ def top(
     ] = False,
     in_json: Json = False,
     url: Url = None,
-    namespace: Namespace = "headrace",
+    namespace: Namespaces = "headrace",
 ) -> None:
     """Watch queues, workers and jobs in the terminal, and act.
 
@@ -179,7 +177,7 @@ def top(
             raise ConfigurationError(
                 "headrace top needs a terminal; headrace top --once needs none"
             )
-        run(address, namespace, Address(address).shown, every=every, read_only=read_only)
+        run(address, namespace.split(","), Address(address).shown, every=every, read_only=read_only)
 
 
 def _once(client: redis.Redis, namespace: str, names: list[str] | None, in_json: bool) -> None:

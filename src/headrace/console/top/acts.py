@@ -22,12 +22,13 @@ ALL_KEYS = """\
 g       dead letters of all queues by reason"""
 QUEUE_BINDINGS: Sequence[BindingType] = (
     ("p", "act('pause')", "Pause"),
+    ("c", "act('set_concurrency')", "Concurrency"),
     ("P", "act('purge')", "Purge"),
     *DEAD_BINDINGS,
     ("D", "act('delete')", "Delete"),
 )
 QUEUE_KEYS = f"""\
-p       pause the queue, or resume it
+p  c    pause the queue, or resume it; how many handlers a worker runs
 P       purge it: remove the jobs that wait
 {DEAD_KEYS}
 D       delete it: asks for its name"""
@@ -44,6 +45,8 @@ JOB_BINDINGS: Sequence[BindingType] = (
     ("C", "act('cancel')", "Cancel"),
     ("E", "act('expire')", "End its lease"),
 )
+RUN_KEYS = """\
+i       send the signal for which the run waits"""
 JOB_KEYS = """\
 C  E    cancel the job, end its lease: it goes to the front"""
 
@@ -57,6 +60,11 @@ def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
     match action:
         case "pause":
             return PendingAction("resume" if queue.paused else "pause", name, "")
+        case "set_concurrency":
+            question = (
+                f"How many handlers each worker of {name} runs at once; code: as its code says."
+            )
+            return PendingAction(action, name, question, fill="concurrency")
         case "purge":
             number = counts.waiting + counts.parked + counts.delayed
             question = f"Purge {name}: remove {jobs(number)} that wait for good?"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import Any, ClassVar, cast
 
 from textual.app import App
@@ -27,7 +27,7 @@ enter   open what is under the cursor
 escape  end the filter; back
 /       show only rows with a text
 > < o   sort by the next column, the one before; turn the order
-f       find a job by its id, in whichever queue
+f  t    find a job by its id, in whichever queue; the next namespace
 space q hold, and go on; end
 Capital letters change what can't be changed back: they ask first.
 
@@ -73,10 +73,12 @@ class Top(App[None]):
         *,
         every: float,
         read_only: bool = False,
+        others: Mapping[str, AsyncInspector] | None = None,
     ) -> None:
         super().__init__()
         self.inspector, self.where, self.read_only = inspector, where, read_only
         self._server, self._namespace, self._every = server, namespace, every
+        self._inspectors = {namespace: inspector, **(others or {})}  # by namespace
         self._again = asyncio.Event()
         self._on_hold = False
         self.reads = 0
@@ -89,6 +91,11 @@ class Top(App[None]):
     def pane(self) -> Pane:
         """The pane in front. Only its own keys may ask for it, as a dialog may be in front else."""
         return cast("Pane", self.screen)
+
+    @property
+    def called(self) -> str:
+        several = len(self._inspectors) > 1
+        return f"headrace · {self._namespace}" if several else "headrace"
 
     def again(self) -> None:
         self._again.set()
@@ -153,6 +160,15 @@ class Top(App[None]):
     def action_groups(self) -> None:
         self.push_screen(AllGroupsPane())
 
+    def action_namespace(self) -> None:
+        names = list(self._inspectors)
+        if len(names) == 1:
+            self.pane.report("There is one namespace: --namespace a,b shows several.")
+            return
+        self._namespace = names[(names.index(self._namespace) + 1) % len(names)]
+        self.inspector = self._inspectors[self._namespace]
+        self.action_go("queues")
+
     def action_hold(self) -> None:
         self._on_hold = not self._on_hold
         self.pane.report("Held: space goes on." if self._on_hold else "")
@@ -183,11 +199,24 @@ class Top(App[None]):
         self.push_screen(Question(f"{KEYS}{self.pane.KEYS}", note="Any key leaves this."))
 
 
-def run(address: str, namespace: str, where: str, *, every: float, read_only: bool) -> None:
+def run(
+    address: str, namespaces: Sequence[str], where: str, *, every: float, read_only: bool
+) -> None:
     async def show() -> None:
-        async with AsyncInspector(url=address, namespace=namespace, fresh=every / 2) as inspector:
+        async with AsyncExitStack() as stack:
+            inspectors: dict[str, AsyncInspector] = {}
+            for name in namespaces:
+                inspector = AsyncInspector(url=address, namespace=name, fresh=every / 2)
+                inspectors[name] = await stack.enter_async_context(inspector)
+            first, *_ = inspectors
             top = Top(
-                inspector, {"url": address}, namespace, where, every=every, read_only=read_only
+                inspectors[first],
+                {"url": address},
+                first,
+                where,
+                every=every,
+                read_only=read_only,
+                others=inspectors,
             )
             await top.run_async()
 

@@ -12,8 +12,8 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from headrace.console.texts import clock, from_now, took
-from headrace.console.timeline import Bar, timeline, waits
-from headrace.console.top.acts import DEAD_BINDINGS, JOB_BINDINGS, JOB_KEYS, job_action
+from headrace.console.timeline import Bar, Family, below, timeline, waits
+from headrace.console.top.acts import DEAD_BINDINGS, JOB_BINDINGS, JOB_KEYS, RUN_KEYS, job_action
 from headrace.console.top.pane import LEAST_FLEXIBLE, Column, Key, Pane, PendingAction, Row, cell
 from headrace.inspect import Attempt, JobView, Step
 from headrace.platform import LIMITS, cause_first, one_line, span
@@ -64,8 +64,13 @@ def job_row(job: JobView, now: float, state: str) -> Row:
 
 
 class JobPane(Pane):
-    BINDINGS: ClassVar[list[BindingType]] = [*JOB_BINDINGS, *DEAD_BINDINGS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *JOB_BINDINGS,
+        *DEAD_BINDINGS,
+        ("i", "act('signal')", "Signal"),
+    ]
     KEYS = f"""\
+{RUN_KEYS}
 {JOB_KEYS}
 R  X    redrive the dead letter, remove it for good"""
 
@@ -83,23 +88,28 @@ R  X    redrive the dead letter, remove it for good"""
     async def read(self) -> None:
         self._job = job = await self.top.inspector.job(self.queue, self.job_id)
         page = await self.top.inspector.queue(self.queue)
+        if job is None:
+            self.fill(page.now, ["Nothing is known of it: it has ended, or never was."])
+            return
         next_up = page.queue.counts.waiting + page.queue.counts.parked
-        self.fill(
-            page.now,
-            _lines(job, page.now, next_up)
-            if job
-            else ["Nothing is known of it: it has ended, or never was."],
-        )
+        family = await self.top.inspector.descendants(job.steps)
+        self.fill(page.now, _lines(job, page.now, next_up, family))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - there is no table
-        return (
-            None
-            if self._job is None
-            else job_action(action, self.queue, self._job.id, self._job.state)
-        )
+        job = self._job
+        if job is None:
+            return None
+        if action != "signal":
+            return job_action(action, self.queue, job.id, job.state)
+        name = next((step.name for step in waits(job) if step.state == "waiting"), None)
+        if name is None:
+            return None
+        question = f"Data of the signal {one_line(name)}, JSON or text; Enter sends it:"
+        fields = {"id": job.id, "signal": name}
+        return PendingAction("signal", self.queue, question, fields, fill="data")
 
 
-def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
+def _lines(job: JobView, now: float, next_up: int, family: Family) -> list[str | Text]:
     fields = {
         "state": _state_word(job.state),
         "kind": job.kind or "",
@@ -125,7 +135,9 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
         drawn = timeline(job, now)
         lines += ["", Text("steps", style="bold"), _lane(drawn.whole)]
         lines += [f"  {len(drawn.folded)} steps before, all done"] if drawn.folded else []
-        lines += [_lane(bar) for bar in drawn.steps]
+        for bar in drawn.steps:
+            lines.append(_lane(bar))
+            lines += [] if bar.step is None else map(_child_line, below(bar.step, family))
     lines += ["", Text("timeline", style="bold")]
     for event in job.timeline:
         when = "" if event.at is None else f"{clock(event.at)} ({from_now(event.at, now)}): "
@@ -151,6 +163,12 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
         lines += ["", Text("headers", style="bold")]
         lines += [f"  {one_line(name)}: {one_line(value)}" for name, value in job.headers.items()]
     return lines
+
+
+def _child_line(child: tuple[int, Step]) -> Text:
+    deep, one = child
+    style = "bold red" if one.state == "dead" else ""
+    return Text(f"  {'  ' * deep}↳ {one_line(one.name)} · {one.state}", style)
 
 
 def _position(job: JobView, next_up: int) -> str:

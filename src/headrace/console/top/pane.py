@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from textual import events
@@ -60,8 +60,8 @@ class Row:
 
 @frozen
 class PendingAction:
-    """An action that a key asks for. Its question is answered by `y`, or by the queue's name
-    (`typed`). '' asks nothing.
+    """An action that a key asks for. Its question is answered by `y`, by the queue's name
+    (`typed`), or by the text of a field (`fill`). '' asks nothing.
     """
 
     action: str
@@ -69,6 +69,7 @@ class PendingAction:
     question: str
     fields: Mapping[str, str] = {}
     typed: bool = False
+    fill: str = ""
 
 
 def widths(columns: Sequence[Column], room: int) -> list[int]:
@@ -113,10 +114,10 @@ class Question(ModalScreen[bool]):
         self.dismiss(event.key == "y")
 
 
-class Prompt(ModalScreen[str]):
-    """A line of text. It is '' if the user leaves it with Escape."""
+class Prompt(ModalScreen[str | None]):
+    """A line of text. It is `None` if the user leaves it with Escape."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss('')", "Leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Leave")]
 
     def __init__(self, question: str, value: str = "") -> None:
         super().__init__()
@@ -142,6 +143,7 @@ class Pane(Screen[None]):
         ("less_than_sign", "sort(-1)", "Sort by the column before"),
         ("o", "turn", "Turn the order"),
         ("f", "app.find", "Find"),
+        ("t", "app.namespace", "The next namespace"),
         ("space", "app.hold", "Hold"),
         ("question_mark", "app.help", "Help"),
     ]
@@ -229,7 +231,7 @@ class Pane(Screen[None]):
         self._retitle()
 
     def _retitle(self) -> None:
-        left = f"headrace · {self.heading}"
+        left = f"{self.top.called} · {self.heading}"
         notes = [f"filter: {self.filter}"] if self.filter else []
         if self._sorted is not None:
             column, falls = self._sorted
@@ -323,7 +325,6 @@ class Pane(Screen[None]):
         self._draw()
 
     def action_sort(self, step: int) -> None:
-        """Sort by the next column, or by the one before. Numbers begin with the largest."""
         if not any(row.values for row in self._rows):
             self.report("These rows have their own order.")
             return
@@ -357,12 +358,18 @@ class Pane(Screen[None]):
         elif pending.typed:
             asked = f"{pending.question}\nType {pending.queue} to confirm:"
             self.ask(asked, lambda text: self._answered(pending, text == pending.queue))
+        elif pending.fill:
+            self.ask(pending.question, lambda text: self._filled(pending, text))
         elif pending.question:
             self.top.push_screen(
                 Question(pending.question), lambda yes: self._answered(pending, yes)
             )
         else:
             self._answered(pending, True)
+
+    def _filled(self, pending: PendingAction, text: str | None) -> None:
+        fields = {**pending.fields, pending.fill: text or ""}
+        self._answered(evolve(pending, fields=fields), text is not None)
 
     def _answered(self, pending: PendingAction, yes: bool | None) -> None:
         if yes:

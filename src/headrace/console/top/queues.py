@@ -8,7 +8,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import BindingType
 
-from headrace.console.groups import Group, grouped, prefix
+from headrace.console.groups import LISTED, Group, grouped, prefix
 from headrace.console.programs import programs
 from headrace.console.texts import chart, counted, memory, rate, short, took
 from headrace.console.top.acts import ALL_KEYS, QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
@@ -18,7 +18,6 @@ from headrace.console.top.queue import QueuePane, ended, state_of
 from headrace.inspect import Attention, Overview
 
 CHART_CELLS = 8  # of the chart in a row
-LISTED = 3  # facts of a kind that have a line each
 
 
 def _needs(number: int, more: str = "") -> str:

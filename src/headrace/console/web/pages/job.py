@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from starlette.responses import RedirectResponse
 
 from headrace.console.actions import PER_PAGE, is_internal
 from headrace.console.texts import from_now, spelled, took
-from headrace.console.timeline import SHOWN_AT_MOST, begun_by, timeline, waits
+from headrace.console.timeline import begun_by, timeline, waits
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, latest
 from headrace.inspect import JobView, QueueView
@@ -50,30 +49,14 @@ async def job(request: PageRequest) -> Answer:
         "figures": list(_figures(found, page.queue, now)),
         "waits": waits(found),
         "drawn": timeline(found, now),
-        "family": await _family(request, found),
-        "open_at_most": SHOWN_AT_MOST,
+        "family": {
+            place: its
+            for place, its in (await request.inspector.descendants(found.steps)).items()
+            if request.rights.sees(place[0])
+        },
         "again": request.rights.may(name, "enqueue") and found.payload.size > 0 and not run,
         "acts": [action for action in _actions(found) if request.rights.may(name, action)],
     }
-
-
-async def _family(request: PageRequest, job: JobView) -> Mapping[tuple[str, str], JobView]:
-    """Read children, and children of these, level by level, as far as they may be seen. More than
-    40 are not read.
-    """
-    found: dict[tuple[str, str], JobView] = {}
-    parents = deque([job])
-    while parents:
-        for step in parents.popleft().steps:
-            if not (step.queue and step.child and request.rights.sees(step.queue)):
-                continue
-            if len(found) >= 2 * SHOWN_AT_MOST:
-                return found
-            child = await request.inspector.job(step.queue, step.child)
-            if child is not None:
-                found[step.queue, step.child] = child
-                parents.append(child)
-    return found
 
 
 def _actions(job: JobView) -> Sequence[str]:
