@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
 
 from headrace import Job, NewJob, Queue, Retry, Worker
@@ -37,3 +39,21 @@ def test_activity(site: Any, newest: Server, queue: Queue) -> None:
     assert "No worker has ended a job" in text(one.get("activity", name="q", kind="none"))
     assert "activity?name=q" in one.get("queue", name="q").text
     assert one.get("activity", span="1y").status_code == 404
+
+
+def test_spans(site: Any, newest: Server, queue: Queue) -> None:
+    """The charts of the overview and of a queue are of an hour, two, or a day, and stay so."""
+    worker = Worker(url=newest.url)
+    worker.handler("q")(lambda job: None)
+    queue.enqueue(b"x")
+    with worker:
+        until(lambda: queue.counts().completed == 1)
+    one = site()
+    for page in ("?", "queue?name=q&page=x&"):
+        for span, words in (("1h", "a minute"), ("2h", "a minute"), ("24h", "in ten minutes")):
+            shown = one.get(f"{page}span={span}").text
+            assert f"Jobs {words}" in shown
+            (current,) = re.findall(r'<a href="([^"]*)" aria-current="true">[^<]*hour', shown)
+            assert f"span={span}" in current
+            assert one.get(unescape(current)).status_code == 200
+        assert one.get(f"{page}span=1y").status_code == 404

@@ -9,14 +9,18 @@ from attrs import frozen
 
 from headrace.console.texts import percent, took
 from headrace.console.web.charts import Chart, draw, stack
+from headrace.console.web.render import to
+from headrace.console.web.request import NotThere, PageRequest
 from headrace.inspect import Activity, ActivityPoint, Ends, MachineWork
 
 Step = Literal["minute", "ten minutes"]
-STEPS: Mapping[str, tuple[str, Step]] = {  # by span: its words, and the step of its records
-    "2h": ("2 hours", "minute"),
-    "24h": ("24 hours", "ten minutes"),
+SPANS: Mapping[str, tuple[str, Step, int]] = {  # the words, the step of the records, the seconds
+    "1h": ("1 hour", "minute", 3600),
+    "2h": ("2 hours", "minute", 7200),
+    "24h": ("24 hours", "ten minutes", 86_400),
 }
-SECONDS = {"minute": (60, 7200), "ten minutes": (600, 86_400)}  # of a record, and of all
+SPAN = "2h"  # that is shown first
+SECONDS = {"minute": 60, "ten minutes": 600}  # of a record
 COLOURS = ("accent", "good", "warn", "quiet")
 BARS_AT_LEAST = 30  # for which there is room, however young the counts are
 DRAWN = len(COLOURS)  # kinds, or machines, that have a line
@@ -34,7 +38,6 @@ class KindRow:
 
     @property
     def failing(self) -> float:
-        """The part of the attempts that failed."""
         failed = self.ends.retried + self.ends.died
         return failed / max(1, self.ends.done + failed)
 
@@ -68,13 +71,36 @@ class Shown:
     minutes: int  # from the beginning of the charts until now
 
 
-def shown(activity: Activity, kind: str | None = None) -> Shown | None:
-    """Draw the counts of all kinds, or of *kind*. Returns `None` without any."""
-    points = [point for point in activity.points if kind is None or kind in point.kinds]
+def span_of(request: PageRequest) -> str:
+    span = request.param("span", SPAN)
+    if span not in SPANS:
+        raise NotThere(f"There is no span {span!r}.")
+    return span
+
+
+def links(page: str, /, **asked: object) -> list[tuple[str, str, str]]:
+    return [(key, text, to(page, **{**asked, "span": key})) for key, (text, *_) in SPANS.items()]
+
+
+async def read(
+    request: PageRequest, names: Sequence[str], span: str, kind: str | None = None
+) -> Shown | None:
+    _, step, seconds = SPANS[span]
+    return shown(await request.inspector.activity(names, step), seconds, kind)
+
+
+def shown(activity: Activity, whole: int, kind: str | None = None) -> Shown | None:
+    """Draw the counts of all kinds, or of *kind*, in the last *whole* seconds. Returns `None`
+    without any."""
+    seconds = SECONDS[activity.step]
+    last = (activity.now // seconds + 1) * seconds
+    points = [
+        point
+        for point in activity.points
+        if point.at >= last - whole and (kind is None or kind in point.kinds)
+    ]
     if not points:
         return None
-    seconds, whole = SECONDS[activity.step]
-    last = (activity.now // seconds + 1) * seconds
     first = max(last - whole, min(points[0].at, last - BARS_AT_LEAST * seconds))
     some = [list(point.kinds.values()) if kind is None else [point.kinds[kind]] for point in points]
     times = [point.at for point in points]
@@ -82,7 +108,7 @@ def shown(activity: Activity, kind: str | None = None) -> Shown | None:
         (name, colour, [float(sum(getattr(one, name) for one in ends)) for ends in some])
         for name, colour in (("died", "bad"), ("retried", "warn"), ("done", "accent"))
     ]
-    words = "minute" if seconds == 60 else "ten minutes"
+    title = "Jobs a minute" if seconds == 60 else "Jobs in ten minutes"
     kinds = _kinds(points, kind)
     machines = _machines(points)
     every = MachineWork(
@@ -90,7 +116,7 @@ def shown(activity: Activity, kind: str | None = None) -> Shown | None:
     )
     lines = [row for row in kinds if row.kind is not None][:DRAWN]
     return Shown(
-        stack(f"Jobs a {words}", times, counts, _number, first, last, seconds),
+        stack(title, times, counts, _number, first, last, seconds),
         _lines("Wait, p95", points, lines, lambda ends: Ends.p95(ends.waits), first, seconds),
         _lines("Run, p95", points, lines, lambda ends: Ends.p95(ends.runs), first, seconds),
         _busy(points, machines, first, seconds) if kind is None else None,

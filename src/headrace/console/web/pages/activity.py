@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from headrace.console.web.activity import STEPS, shown
-from headrace.console.web.request import Answer, NotThere, PageRequest
+from headrace.console.web.activity import SPANS, read, span_of
+from headrace.console.web.request import Answer, PageRequest
 
 
 async def activity(request: PageRequest) -> Answer:
-    span = request.param("span", "2h")
-    if span not in STEPS:
-        raise NotThere(f"There is no span {span!r}.")
+    span = span_of(request)
     name = request.queue() if request.param("name") else ""
-    names = [name] if name else [queue.name for queue in (await request.seen())[1]]
-    found = await request.inspector.activity(names, STEPS[span][1])
+    view, queues = await request.seen()
+    names = [name] if name else [queue.name for queue in queues]
     kind = request.request.query_params.get("kind")
     return "activity.html", {
         "queue": name,
         "kind": kind,
-        "spans": {key: text for key, (text, _) in STEPS.items()},
+        "spans": {key: text for key, (text, *_) in SPANS.items()},
         "span": span,
-        "shown": shown(found, kind),
-        "now": found.now,
+        "shown": await read(request, names, span, kind),
+        "now": view.now,
     }

@@ -10,16 +10,13 @@ from typing import Any
 from attrs import frozen
 
 from headrace.console.actions import PER_PAGE
-from headrace.console.groups import Group, grouped, prefix
+from headrace.console.groups import LISTED, Group, grouped, prefix
 from headrace.console.texts import rate
-from headrace.console.web.activity import shown
+from headrace.console.web.activity import links, read, span_of
 from headrace.console.web.charts import Chart, charts, draw
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest
 from headrace.inspect import Attention, Overview, QueueView, Totals
-
-LISTED = 3  # facts of a kind that are listed openly
-
 
 Key = Callable[[Group], Any]
 COLUMNS: Mapping[str, tuple[str, Key]] = {
@@ -64,11 +61,12 @@ async def overview(request: PageRequest) -> Answer:
     ]
     rows = grouped(chosen, whole=bool(group or text or only))
     names = [queue.name for queue in queues]
-    activity = shown(await request.inspector.activity(names))
+    span = span_of(request)
+    activity = await read(request, names, span)
     sums = None if activity else await request.inspector.throughput(names)
     order = order or _usual(sort)
     rows.sort(key=COLUMNS[sort][1], reverse=order == "desc")
-    asked = {"group": group, "filter": text, "only": only}
+    asked = {"group": group, "filter": text, "only": only, "span": request.param("span")}
     dull = {key for key in ("later", "dead") if not any(COLUMNS[key][1](row) for row in rows)}
     heads = {
         key: (
@@ -95,6 +93,8 @@ async def overview(request: PageRequest) -> Answer:
             (queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None
         ),
         "activity": activity,
+        "span": span,
+        "spans": links("", **asked, **sorting),
         "chart": next(iter(charts(sums, 120)), None) if sums else throughput(view, queues),
         "kept": sum(queue.trends for queue in queues) if sums else len(queues),
     }
@@ -140,7 +140,6 @@ def _turned(key: str, sort: str, order: str) -> dict[str, str]:
 
 
 def place(fact: Attention) -> str:
-    """Return the address of the page on which a fact is seen, or ''."""
     if not fact.queue or fact.kind == "unreadable":
         return ""
     page, state = PLACES.get(fact.kind, ("queue", ""))

@@ -8,8 +8,9 @@ from typing import Any
 
 from headrace.console.actions import BULK, BULK_TEXTS, PER_PAGE
 from headrace.console.texts import moment, rate
-from headrace.console.web.activity import shown
-from headrace.console.web.charts import SPANS, Chart, charts, draw, rows
+from headrace.console.web.activity import SPANS, links, read, span_of
+from headrace.console.web.charts import SPANS as TREND_SPANS
+from headrace.console.web.charts import Chart, charts, draw, rows
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
 from headrace.inspect import JobsPage, KindsPage, QueuePage, QueueView
@@ -31,7 +32,6 @@ ONWARD = (  # the fields of a bulk action
     "total",
 )
 FILTERS = ("kind", "end", "header", "reason", "payload", "since", "until", "order")
-MINUTES = SPANS["2h"][2]  # of the charts of trends
 SORTED = {
     "waiting": "The next one first.",
     "running": "The first enqueued first.",
@@ -81,7 +81,7 @@ async def queue(request: PageRequest) -> Answer:
     return "queue.html", {
         "page": page,
         # the tab stays, even when its last job leaves
-        "address": to("queue", **{**request.request.query_params, "state": state}),
+        "address": to("queue", **{**without(request), "state": state}),
         "redacts": request.inspector.views.showing.redacts,
         "tabs": tabs,
         "q": page.queue,
@@ -115,6 +115,11 @@ async def queue(request: PageRequest) -> Answer:
         "sorted": SORTED.get(state) or f"The {first} first.",
         **await _story(request, page),
     }
+
+
+def without(request: PageRequest, *names: str) -> dict[str, str]:
+    query = request.request.query_params
+    return {name: value for name, value in query.items() if name not in names}
 
 
 def _states(
@@ -151,9 +156,10 @@ async def _story(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
     either it is of the latest looks.
     """
     name = page.queue.name
-    activity = shown(await request.inspector.activity([name]))
+    span = span_of(request)
+    activity = await read(request, [name], span)
     kept = page.declared.get("trends") == "yes"
-    minutes = MINUTES if activity is None else activity.minutes
+    minutes = SPANS[span][2] // 60 if activity is None else activity.minutes
     trends: list[Chart] = []
     if kept:
         trends = charts(await request.inspector.trends(name, "minute", minutes), minutes)
@@ -162,7 +168,13 @@ async def _story(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
     else:
         some = (activity.ends, *trends[1:2], activity.waits, activity.runs)
         drawn = [chart for chart in some if chart]
-    return {"charts": drawn, "activity": activity, "kept_trends": kept}
+    return {
+        "charts": drawn,
+        "activity": activity,
+        "kept_trends": kept,
+        "span": span,
+        "spans": links("queue", **without(request, "ask", "outcome", "cursor")),
+    }
 
 
 def _latest(queue: QueueView) -> list[Chart]:
@@ -197,9 +209,15 @@ async def matching(request: PageRequest) -> Answer:
 async def trends(request: PageRequest) -> Answer:
     name = request.queue()
     span = request.param("span", "2h")
-    if span not in SPANS:
+    if span not in TREND_SPANS:
         raise NotThere(f"There is no span {span!r}.")
-    _, every, number = SPANS[span]
+    _, every, number = TREND_SPANS[span]
     found = await request.inspector.trends(name, every, number)
     more = {"charts": charts(found, number), "rows": rows(found, number)}
-    return "trends.html", {"trends": found, "spans": SPANS, "span": span, "now": found.now, **more}
+    return "trends.html", {
+        "trends": found,
+        "spans": TREND_SPANS,
+        "span": span,
+        "now": found.now,
+        **more,
+    }

@@ -287,6 +287,10 @@ const KEYS = {
   "?": () => dialog.showModal(),
   j: () => walk(1),
   k: () => walk(-1),
+  z: () => {
+    const spans = [...document.querySelectorAll(":is(.spans, .tabs[aria-label='How long']) a")];
+    spans[(spans.findIndex((one) => one.ariaCurrent) + 1) % spans.length]?.click();
+  },
   x: () => document.activeElement.closest("tbody tr")?.querySelector(".tick input")?.click(),
   g: () => (going = Date.now()),
 };
