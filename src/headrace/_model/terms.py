@@ -340,8 +340,8 @@ class Share:
     paused: bool = False
     """Whether it is paused, alone or with its organisation."""
     hour: tuple[tuple[int, int], ...] = ()
-    """How many of its jobs completed, and how many attempts failed, in each minute of the last
-    hour, the oldest first. Its workers report every ten seconds. Only `headrace.inspect` reads
+    """The numbers of its jobs that completed, and of attempts that failed, in each minute of the
+    last hour, the oldest first. Its workers report every ten seconds. Only `headrace.inspect` reads
     them. It is empty if none ended, or if 50 other values had more jobs in each minute."""
 
     @property
