@@ -9,6 +9,7 @@ from attrs import define, field
 
 from headrace import Job
 from headrace._core.effects import Call, Inform, Now, Scan, Send
+from headrace._core.views import overview
 from headrace._core.views.letters import QUEUES_A_TRIP, ROUNDS
 from headrace._core.views.reader import LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT
 from headrace._core.views.views import Views
@@ -37,6 +38,7 @@ class Server:
     now: float = 1000.0
     size: int = 10  # bytes of a letter
     read: list[str] = field(factory=list[str])
+    measured: list[str] = field(factory=list[str])
     views: Views = field(factory=lambda: Views("n", None, None, FRESH_S, (), as_it_is))
 
     def looks(self, number: int) -> list[DeadPage]:
@@ -74,6 +76,8 @@ class Server:
         name = next(one for one in self.letters if f":{one}:" in op.keys[0])
         letters = self.letters[name]
         counts = Counts(enqueued=len(letters), dead=len(letters))
+        if op.name == "measure":
+            self.measured.append(name)
         if op.name != "list":
             answers: dict[str, Any] = {
                 "measure": (About(self.now, False, 1, 0, {}), (counts, 0.0, 0.0)),
@@ -89,6 +93,27 @@ class Server:
             for at in letters[start:end]
         ]
         return found[::-1], str(start or ""), self.now, self.size * len(found)
+
+
+def test_of_many_queues_half_are_read_at_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are read at the next look, and all after a pause, or once a program forgets."""
+    monkeypatch.setattr(overview, "CLOSER_AT_ONCE", 1)
+    server = Server()
+
+    def measured() -> set[str]:
+        server.measured.clear()
+        server.look()
+        return set(server.measured)
+
+    assert measured() == set(NAMES)
+    half, other = measured(), measured()
+    assert (len(half), len(other)) == (6, 6)
+    assert half | other == set(NAMES)
+    assert measured() == half
+    server.now += FRESH_S
+    assert measured() == set(NAMES)
+    server.views.forget()
+    assert measured() == set(NAMES)
 
 
 @pytest.fixture

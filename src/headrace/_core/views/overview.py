@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from headrace._core.views.attention import (
     attention,
     usual_lag,
 )
-from headrace._core.views.queues import QueueViews
+from headrace._core.views.queues import EVERY_OTHER, QueueViews
 from headrace._model.terms import Tenants
 from headrace._model.views.overview import Overview, ServerFacts
 from headrace._model.views.queues import QueueView
@@ -99,19 +100,26 @@ class OverviewViews(QueueViews):
 
     def _overview(self) -> Call[Overview]:
         names = yield from self._catalogue.refresh()
-        views: list[QueueView] = []
+        known = set(names)
+        began = yield from Now()
+        due = self._due(names, began)
         broken: dict[str, str] = {}
-        for start in range(0, len(names), OPS_PER_TRIP):
-            some = names[start : start + OPS_PER_TRIP]
+        for start in range(0, len(due), OPS_PER_TRIP):
+            some = due[start : start + OPS_PER_TRIP]
             try:
-                views += yield from self._queues(some)
+                read = yield from self._queues(some)
             except self._refusals:  # of one of them: a key of another type, say
+                read = []
                 for name in some:
                     try:
-                        views += yield from self._queues([name])
+                        read += yield from self._queues([name])
                     except self._refusals as error:
                         broken[name] = one_line(str(error))
-        known = set(names)
+            self._views |= {view.name: (began, view) for view in read}
+        self._views = {
+            name: kept for name, kept in self._views.items() if name in known and name not in broken
+        }
+        views = [self._views[name][1] for name in names if name in self._views]
         self._ops_factory.keep(known)
         self._workers = {name: kept for name, kept in self._workers.items() if name in known}
         self._outboxes = {name: kept for name, kept in self._outboxes.items() if name in known}
@@ -131,6 +139,20 @@ class OverviewViews(QueueViews):
         whole = self._catalogue.whole
         history = tuple(self._history)
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
+
+    def _due(self, names: Sequence[str], now: float) -> list[str]:
+        """Return the queues that are read now. Of many, half are read at a look, and the others at
+        the next one.
+        """
+        never = -math.inf
+        ages = {name: now - self._views.get(name, (never, None))[0] for name in names}
+        oldest = sorted(names, key=lambda name: -ages[name])
+        least = max(4 * CLOSER_AT_ONCE, (len(names) + 1) // 2)
+        return [
+            name
+            for number, name in enumerate(oldest)
+            if number < least or ages[name] >= EVERY_OTHER * self.fresh
+        ]
 
     def throughput(self, names: Collection[str]) -> Call[Trends | None]:
         """Sum the trends of these queues in the last two hours. Return `None` if none of them keeps

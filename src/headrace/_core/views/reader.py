@@ -15,6 +15,7 @@ from headrace._model.codec import Codec, chosen
 from headrace._model.shards import apart
 from headrace._model.state import JobState, WorkerState
 from headrace._model.views.outbox import OutboxView
+from headrace._model.views.queues import QueueView
 from headrace._protocol.queue_ops import Ops
 
 R = TypeVar("R")
@@ -65,6 +66,7 @@ class Reader:
         self._trails: dict[str, deque[QueueLook]] = {}
         self._outboxes: dict[str, tuple[float, OutboxView | None]] = {}
         self._workers: dict[str, tuple[float, tuple[WorkerState, ...]]] = {}
+        self._views: dict[str, tuple[float, QueueView]] = {}
         # when they were counted; dead letters, trimmed ones
         self._dead: dict[str, tuple[float, tuple[int, int]]] = {}
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
@@ -100,6 +102,7 @@ class Reader:
     def forget(self) -> None:
         self._kept.clear()
         self._workers.clear()
+        self._views.clear()
         self._catalogue.forget()
 
     def _of(self, name: str) -> Call[list[Ops]]:
