@@ -197,5 +197,5 @@ def test_what_happened_last_night(
             "link", name="Dead letters"
         ).click()
         died = row(page, "Dead letters by reason and kind", "the stock is empty")
-        assert died.locator("td[data-label='Last day']").inner_text() == "1"
+        assert died.locator("td[data-label='Letters']").inner_text() == "1"
         assert died.locator("time").first.get_attribute("title")

@@ -27,7 +27,9 @@ async def dead(request: PageRequest) -> Answer:
         "tried": tried,
     }
     if not key:
-        return "dead.html", {**values, "groups": page.groups[: 4 * PER_PAGE]}
+        most = sorted(numbers, key=lambda one: -numbers[one])[:PER_PAGE]
+        shown = {one: numbers[one] for one in numbers if one in most or one == name}
+        return "dead.html", {**values, "groups": page.groups[: 4 * PER_PAGE], "shown": shown}
     if not page.groups and not its and not request.param("outcome"):
         raise NotThere("There are no such dead letters any more.")
     group = page.groups[0] if page.groups else None
