@@ -68,6 +68,8 @@ class OpsFactory:
     codecs: Mapping[str, Codec[Any]]
     # the last answers, by the prefix of keys
     abouts: dict[str, About] = field(factory=dict[str, About], init=False)
+    # the last operations, by the prefix of keys, as making them takes as long as sending them
+    _made: dict[str, Ops] = field(factory=dict[str, Ops], init=False)
     # by queue, the totals of gone shards
     past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)
 
@@ -78,11 +80,15 @@ class OpsFactory:
 
     def _make(self, keys: Keys, levels: int = 0) -> Ops:
         known = self.abouts.get(keys.prefix)
-        settings = QueueSettings(priorities=levels or (known.levels if known else 1))
-        codec = self.codecs.get(keys.queue, chosen(None))
-        return (Ops if keys.shard is None else ShardOps)(
-            keys, settings, codec, self.catalogue.namespace
-        )
+        priorities = levels or (known.levels if known else 1)
+        made = self._made.get(keys.prefix)
+        if made is None or made.settings.priorities != priorities or made.keys != keys:
+            settings = QueueSettings(priorities=priorities)
+            codec = self.codecs.get(keys.queue, chosen(None))
+            kind = Ops if keys.shard is None else ShardOps
+            made = kind(keys, settings, codec, self.catalogue.namespace)
+            self._made[keys.prefix] = made
+        return made
 
     def of(self, names: Sequence[str], levels: int = 0) -> Call[dict[str, list[Ops]]]:
         """Make the operations of the shards of these queues, by queue.
@@ -130,6 +136,7 @@ class OpsFactory:
             prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known
         }
         self.past = {name: one for name, one in self.past.items() if name in known}
+        self._made = {prefix: one for prefix, one in self._made.items() if prefix in self.abouts}
 
 
 def place(cursor: str, parts: int) -> tuple[int, str]:

@@ -106,10 +106,10 @@ class OverviewViews(QueueViews):
         broken: dict[str, str] = {}
         for start in range(0, len(due), OPS_PER_TRIP):
             some = due[start : start + OPS_PER_TRIP]
+            read: list[QueueView] = []
             try:
                 read = yield from self._queues(some)
             except self._refusals:  # of one of them: a key of another type, say
-                read = []
                 for name in some:
                     try:
                         read += yield from self._queues([name])

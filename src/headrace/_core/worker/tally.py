@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import randrange
 from typing import Any, cast
@@ -17,7 +18,7 @@ from attrs import define, field
 
 from headrace._core.effects import HeldJob
 from headrace._core.verdicts import Settlement
-from headrace._model.job import Claim, Job
+from headrace._model.job import Claim
 from headrace._model.settings import KIND
 from headrace._model.terms import Value, value_of
 from headrace._model.views.activity import BOUNDS_S, RANGES, VALUES, value_name
@@ -73,13 +74,12 @@ class Tally:
             wait = held.leased_at - since + held.started - held.since
             row[WAITS + bisect_left(BOUNDS_S, max(0.0, wait))] += units
 
-    def ended(self, path: Sequence[str], job: Job[Any], *, failed: bool) -> None:
-        value = value_of(path, job.headers)
+    def ended(self, value: Value, number: int, *, failed: bool = False) -> None:
         row = self.values.get(value)
         if row is None and len(self.values) < 20 * VALUES:  # between two reports
             row = self.values[value] = [0, 0]
         if row is not None:
-            row[failed] += 1
+            row[failed] += number
 
     def settled(
         self,
@@ -94,10 +94,16 @@ class Tally:
         if not items or not isinstance(items[0], Settlement):
             self.done += len(verdicts) - lost
             if path:
-                claims = cast("Sequence[Claim]", items)
-                for claim, yes in zip(claims, verdicts, strict=False):
-                    if yes:
-                        self.ended(path, claim.job, failed=False)
+                pairs = zip(cast("Sequence[Claim]", items), verdicts, strict=False)
+                first, *others = path
+                if others:
+                    values = [
+                        tuple(map(claim.job.headers.get, path)) for claim, yes in pairs if yes
+                    ]
+                else:  # nearly always
+                    values = [(claim.job.headers.get(first),) for claim, yes in pairs if yes]
+                for value, number in Counter(values).items():
+                    self.ended(value, number)
             return
         letters: Any = getattr(verdicts, "letters", ())
         some = cast("Sequence[Settlement]", items)
@@ -116,7 +122,7 @@ class Tally:
             else:
                 continue
             if path:
-                self.ended(path, one.claim.job, failed=failed)
+                self.ended(value_of(path, one.claim.job.headers), 1, failed=failed)
 
     def taken(
         self, now: float, host: str, slots: float, running: Sequence[HeldJob], batch: int
