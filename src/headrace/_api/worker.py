@@ -617,6 +617,13 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         engine.stop()
         return engine if wait and not engine.runs_this() else None
 
+    def _drained(self) -> Any:
+        # `None` without an engine; this is no second stop, as `stop()` may have been called before
+        self._forget_parents()
+        if (engine := self._running) is not None:
+            engine.drain()
+        return engine
+
     def _started(self, loop: str = "") -> None:
         """Log the queues of this worker, and its event *loop* if it is not the usual one."""
         serves = "; ".join(map(_serves, self.handlers.values()))

@@ -243,7 +243,7 @@ class Child:
         self, answer: Head, data: list[bytes], result: Any, encode: Callable[[Any], Any] | None
     ) -> None:
         try:
-            own: Any = (encode or _as_is)(result)
+            own: Any = result if encode is None else encode(result)
             codec = BytesCodec() if encode is not None else untyped(self._program.codec)
             data.append(as_bytes(codec.encode(own)))
         except Exception as wrong:  # the handler has succeeded all the same
@@ -283,10 +283,6 @@ class Child:
             return untyped(self._program.codec).decode(answer[0]) if answer else None
 
         return stages.staged(job, state, read)
-
-
-def _as_is(result: Any) -> Any:
-    return result
 
 
 def peak() -> int:

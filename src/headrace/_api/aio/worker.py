@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 import redis.asyncio
@@ -161,24 +160,18 @@ class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
         await self._begin(None)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self._forget_parents()
-        engine = self._running
-        if engine is not None:
-            engine.drain()  # no second stop: the first may have been called
-            task = asyncio.current_task()
-            if task is not None and task.cancelling() > 1:  # cancelled again before it came here
-                engine.halt()
-            try:
-                await engine.finish()
-            except asyncio.CancelledError:  # once more: the handlers are not waited for any longer
-                engine.halt()
-                await engine.finish()
-                raise
-            if engine.error is not None and error is None:
-                raise engine.error
+    async def __aexit__(self, kind: object, error: BaseException | None, tb: object) -> None:
+        engine = self._drained()
+        if engine is None:
+            return
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > 1:  # cancelled again before it came here
+            engine.halt()
+        try:
+            await engine.finish()
+        except asyncio.CancelledError:  # once more: the handlers are not waited for any longer
+            engine.halt()
+            await engine.finish()
+            raise
+        if engine.error is not None and error is None:
+            raise engine.error

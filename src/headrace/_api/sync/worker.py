@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import ExitStack
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import redis
@@ -138,16 +138,9 @@ class Worker(OfThreads, BaseWorker[Client]):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self._forget_parents()
-        engine = self._running
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
+        engine = self._drained()
         if engine is not None:
-            engine.drain()  # no second stop: the first may have been called
             engine.finish()
             if engine.error is not None and error is None:
                 raise engine.error
