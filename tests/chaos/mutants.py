@@ -43,7 +43,7 @@ _GONE_ON = (
     "    redis.call('HINCRBY', q.stats, 'completed', 1)\n"
     "    histories.note(q, 'completed', id, more)\n    if what"
 )
-_FANNED = "  local which, list, pending, created = "
+_FANNED = "  local which = get(run, 'fan', id) or '1'\n"
 
 COUNTED: Sequence[Edit] = [
     (
@@ -197,7 +197,7 @@ MUTANTS = {
             (
                 "flow_advance",
                 "{ids = {id}}) == 0 then return 0 end",
-                "{ids = {id}}) == 0 then if parents.waiting(run, id, job) then ended(run, id, job) end return 0 end",
+                "{ids = {id}}) == 0 then if parents.waiting(run, id, job) then end_job(run, id, job) end return 0 end",
             )
         ],
         "astray",

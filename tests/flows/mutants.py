@@ -41,8 +41,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a death is counted again": [
         (
             "flow_advance",
-            "if how ~= 'dead' then ended(run, id, job) end -- otherwise it was",
-            "ended(run, id, job) -- it was",
+            "if how ~= 'dead' then end_job(run, id, job) end -- otherwise it was",
+            "end_job(run, id, job) -- it was",
         )
     ],
     "a job is dead without a reason": [
