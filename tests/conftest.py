@@ -163,13 +163,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
     """Let three processes in five begin with slow tests, so that none is left for the end. Many of
-    them mostly wait.
+    them mostly wait. The ones that are marked `long` come first of all.
 
     Each process begins with an equal part of the list, and later takes over the ends of others'
     parts.
     """
-    marks = ("ci", "slow", "sampled")
+    marks = ("long", "ci", "slow", "sampled")
     slow = [item for item in items if any(map(item.get_closest_marker, marks))]
+    slow.sort(key=lambda item: item.get_closest_marker("long") is None)
     rest = (item for item in items if not any(map(item.get_closest_marker, marks)))
     waiting = max(1, processes * 3 // 5)
     ordered: list[pytest.Item] = []

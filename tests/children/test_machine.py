@@ -29,6 +29,7 @@ def walk(runs: Runs, seed: int) -> None:
     Machine(runs, random.Random(seed)).walk(STEPS)
 
 
+@pytest.mark.long
 def test_what_holds(runs: Runs) -> None:
     for seed in range(SEED, SEED + EXAMPLES):
         walk(runs, seed)

@@ -1154,6 +1154,7 @@ def test_version_and_help(within: Program) -> None:
     assert all(re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in commands)
 
 
+@pytest.mark.long
 def test_the_console_script(tmp_path: Path) -> None:
     """The package installs the same program."""
     script = Path(sys.executable).with_name("headrace")

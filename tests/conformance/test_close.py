@@ -32,6 +32,7 @@ def lanes(client: redis.Redis) -> list[bytes]:
     return list(client.scan_iter("*:lane:*", count=1000))
 
 
+@pytest.mark.long
 @pytest.mark.differs("keys")
 def test_users_that_come_and_go(client, connect, large):
     """They leave no registration, no consumer and no record."""

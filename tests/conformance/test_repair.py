@@ -664,6 +664,7 @@ def damaged(queue, client, seed):
     return found
 
 
+@pytest.mark.long
 def test_a_dry_run_finds_what_a_repair_mends(connect, client):
     queue, total = connect(max_attempts=3, dead_limit=5), NOTHING
     queue.lease()  # so that there is a group

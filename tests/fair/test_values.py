@@ -56,6 +56,7 @@ def test_waiting_jobs_of_a_value(connect: Any, terms: Any) -> None:
     assert [job.payload for job in leased if job.headers.get("tenant") == "acme"] == expected
 
 
+@pytest.mark.long
 def test_purge_of_a_value(connect: Any) -> None:
     """The purge removes the value's jobs in lines, new, delayed, parked and of all levels. Leased
     jobs and others stay.

@@ -68,6 +68,7 @@ def racer(url: str, rows: list[tuple[str, str, int]], start: Barrier, answers: C
     answers.close()
 
 
+@pytest.mark.long
 def test_racing_completions(queue: Queue, server: Server) -> None:
     """Two processes complete the same 400 jobs at the same time. Each job has exactly one
     winner."""
@@ -200,6 +201,7 @@ ROUNDS = 300
 PAUSES = [*[0.0] * 60, *[0.0003] * 30, *[0.001] * 8, 0.1, 0.1]
 
 
+@pytest.mark.slow
 def test_cancelled_leases(queue: Queue, server: Server) -> None:
     """Awaited leases are cancelled at random moments while jobs arrive. Every job can still be
     leased.

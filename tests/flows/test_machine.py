@@ -26,6 +26,7 @@ class Calm(Calming, Machine):
     """A machine whose examples end calmly."""
 
 
+@pytest.mark.long
 def test_what_holds(server: Server, large: bool) -> None:
     """Each server gets other examples, and the newest gets more."""
     run_on(server, Calm, SEED, EXAMPLES, STEPS, large=large)

@@ -35,6 +35,7 @@ def test_steps_of_a_sharded_queue(work: Work, newest: Server) -> None:
     assert len({shard for _, shard in words}) > 1
 
 
+@pytest.mark.slow
 def test_jobs_of_a_key_run_in_their_order(
     work: Work, newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from tests.support.engines import Running
 from tests.support.facts import each
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.long
 ONE = Isolation(processes=1, grace_s=0.2)
 NEVER = Retry(attempts=1)
 LATE = Retry(wait=300)
@@ -91,6 +92,7 @@ def test_a_coroutine_runs_in_a_child(newest: Server, queue: Queue) -> None:
         assert queue.enqueue(b"").result(timeout=PATIENCE) != b"%d" % os.getpid()
 
 
+@pytest.mark.slow
 def test_payloads_and_results_travel_by_the_codec(work: Work, newest: Server) -> None:
     codec = Encrypted(JSONCodec(), {"k": b"0" * 32})
     with Queue("q", url=newest.url, codec=codec) as queue, work.handling(app.echo, queue):
@@ -106,6 +108,7 @@ def test_results_of_a_typed_queue_are_of_any_type(work: Work, newest: Server) ->
     assert found == [3, 7]
 
 
+@pytest.mark.slow
 def test_tasks_share_their_children(work: Work, newest: Server) -> None:
     running = work.running()
     running.worker.tasks(app.tasks, isolate=ONE)
@@ -121,6 +124,7 @@ def test_tasks_share_their_children(work: Work, newest: Server) -> None:
         there.close()
 
 
+@pytest.mark.slow
 def test_jobs_of_a_batch_end_apart(work: Work, queue: Queue) -> None:
     running = work.running()
     running.worker.batch_handler("q", max_wait=0.1, isolate=ONE, retry=NEVER)(app.batch)
@@ -143,6 +147,7 @@ REASONS = {
 }
 
 
+@pytest.mark.slow
 def test_an_error_arrives_with_its_class_its_words_and_its_traceback(
     work: Work, newest: Server
 ) -> None:
@@ -262,6 +267,7 @@ def test_a_child_process_runs_children_of_runs(work: Work, queue: Queue) -> None
         assert queue.enqueue(b"", id="i").result(PATIENCE) == b"nn ff late"
 
 
+@pytest.mark.slow
 def test_a_step_beside_a_wait_is_recorded_before_the_run_is_suspended(
     newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
@@ -371,6 +377,7 @@ def test_a_child_that_has_grown_is_replaced(work: Work, queue: Queue) -> None:
     assert len(pids) == 3
 
 
+@pytest.mark.slow
 def test_the_cancel_of_a_running_job_kills_its_child(
     work: Work, queue: Queue, tmp_path: Path
 ) -> None:
@@ -387,6 +394,7 @@ def test_the_cancel_of_a_running_job_kills_its_child(
         queue.cancel("next")
 
 
+@pytest.mark.slow
 def test_no_child_outlives_a_worker_that_is_killed(newest: Server, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     program = (
@@ -420,6 +428,7 @@ def fork_servers() -> set[int]:
     }
 
 
+@pytest.mark.slow
 def test_a_fork_server_ends_with_its_worker(work: Work, queue: Queue) -> None:
     before = fork_servers()
     with work.handling(app.pid):

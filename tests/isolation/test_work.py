@@ -62,6 +62,7 @@ def test_work_isolates_all_handlers(newest: Server, tmp_path: Path) -> None:
             work.terminate()
 
 
+@pytest.mark.slow
 def test_recycling_without_isolation_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headrace", "work", "app:worker", "--recycle-jobs", "9"]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -25,6 +25,7 @@ STEPS = int(os.environ.get("MODEL_STEPS", "40"))
 SEED = int(os.environ.get("MODEL_SEED", "4"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", [Machine, Scheduling])
 def test_server_agrees(server: Server, machine: type[Machine], large: bool) -> None:
     """The model predicts the outcome of every operation. Each server gets other examples, and the

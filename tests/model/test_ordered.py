@@ -32,6 +32,7 @@ def walks(server: Server, seeds: range) -> None:
         walk(server, seed)
 
 
+@pytest.mark.long
 def test_server_agrees(server: Server, large: bool) -> None:
     """Jobs of one key run one at a time and in order. None is lost."""
     start = SEED + 1_000_000 * binaries().index(server.binary)

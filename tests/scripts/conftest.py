@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +183,12 @@ def dumps(client: Any) -> dict[Any, bytes]:
         return dict(zip(keys, pipe.execute(), strict=True))
 
 
-def restore(client: Any, found: dict[Any, bytes]) -> None:
-    """Restore the keys that `dumps` has found, and nothing else."""
+def restore(client: Any, found: dict[Any, bytes], only: str = "") -> None:
+    """Restore the keys that `dumps` has found, and nothing else. *only*: the one that changed."""
     with client.pipeline(transaction=False) as pipe:
-        pipe.flushall()
-        for key, dump in found.items():
-            pipe.restore(key, 0, dump)
+        _ = pipe.delete(only) if only else pipe.flushall()
+        for key in {only} & found.keys() if only else found:
+            pipe.restore(key, 0, found[key])
         pipe.execute()
 
 
@@ -212,12 +211,3 @@ def lua(server: Server, protocol: int) -> Iterator[Lua]:
     lua = Lua(server, protocol)
     yield lua
     lua.close()
-
-
-@pytest.fixture
-def script_names() -> list[str]:
-    return sorted(
-        Path(str(path)).stem
-        for path in (files("headrace") / "lua").iterdir()
-        if str(path).endswith(".lua")
-    )

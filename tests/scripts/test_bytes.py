@@ -11,6 +11,7 @@ from __future__ import annotations
 import pytest
 
 from headrace._protocol.features.flows.ops import CHILDREN_AT_MOST
+from headrace._protocol.script import names
 from tests.scripts import stands_flows, stands_jobs, stands_whole  # noqa: F401 - they fill STANDS
 from tests.scripts.calls import CALLS
 from tests.scripts.conftest import Lua
@@ -44,9 +45,9 @@ def test_small_jobs_say_nothing_of_the_large_ones_behind_them(lua: Lua) -> None:
     assert max(noted.read for noted in lua.costs) < 9 * len(PAYLOAD)
 
 
-def test_every_script_has_its_stand(script_names: list[str]) -> None:
+def test_every_script_has_its_stand() -> None:
     named = [*STANDS, *(name for name, calls in CALLS.items() if calls.payloads)]
-    assert sorted(named) == script_names, "exactly one of: a stand, a reason in CALLS"
+    assert sorted(named) == names(), "exactly one of: a stand, a reason in CALLS"
 
 
 def problems(costs: list[Cost]) -> list[str]:

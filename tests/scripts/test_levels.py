@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace._protocol.script import script
+from headrace._protocol.script import names, script
 from tests.scripts.conftest import TERM, Lua, dumps, restore
 from tests.scripts.test_out_of_memory import FULL, fill
 from tests.support.facts import each
@@ -114,8 +114,8 @@ CALLS: dict[str, list[Any]] = {
 }
 
 
-def test_every_script_with_levels_is_here(script_names: list[str]) -> None:
-    assert {name for name in script_names if script(name).levelled} == {*CALLS, "retry"}
+def test_every_script_with_levels_is_here() -> None:
+    assert {name for name in names() if script(name).levelled} == {*CALLS, "retry"}
 
 
 @each("name", CALLS, empty=True)
@@ -238,9 +238,9 @@ def test_what_moves_is_as_if_taken_apart(lua: Lua) -> None:
     sha = lua.redis.script_load(source)
     apart = 0
     for number in range(4):
-        for names in product(NAMES, repeat=number):
+        for some in product(NAMES, repeat=number):
             for value in ("", "1", "x"):
-                flat = ["data", "p", *(text for name in names for text in (name, value))]
+                flat = ["data", "p", *(text for name in some for text in (name, value))]
                 expected, had, moved, told = lua.redis.evalsha(sha, 0, *flat)
                 assert (moved, told) == (expected, had), flat
                 apart += moved[: len(flat)] != flat

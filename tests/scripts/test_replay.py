@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from headrace._protocol.script import script
+from headrace._protocol.script import names, script
 from tests.scripts.calls import CALLS, Call, agrees, arguments, cases, fill
 from tests.scripts.conftest import TERM, Lua
 from tests.support.facts import each
@@ -99,7 +99,7 @@ CASES = {  # beside `filled` in `CALLS`
 PAGES = ["purge_dead", "redrive"]  # the next call is of the next page
 
 
-def test_every_script_is_called_twice(script_names: list[str]) -> None:
+def test_every_script_is_called_twice() -> None:
     """The scripts of flows are in `test_flows`."""
     called = {
         name
@@ -107,7 +107,7 @@ def test_every_script_is_called_twice(script_names: list[str]) -> None:
         if calls.filled or (calls.nothing and not script(name).recorded)
     }
     assert called | {name.split(",")[0] for name in CASES} | {"lease", "lease_fair"} == {
-        name for name in script_names if name not in FLOWS
+        name for name in names() if name not in FLOWS
     }
 
 
@@ -191,6 +191,7 @@ def test_a_repeated_lease_hands_out_nothing_that_was_lost(lua: Lua) -> None:
     assert lua.lease(call=1)[2:4] == [[], []]
 
 
+@pytest.mark.long
 @each(
     "name",
     [name for name in CALLS if not script(name).recorded and name not in FLOWS],

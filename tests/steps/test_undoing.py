@@ -26,6 +26,7 @@ def tell(server: Server, seeds: Iterable[int]) -> None:
         Story(server, seed).tell()
 
 
+@pytest.mark.long
 def test_what_holds(server: Server, large: bool) -> None:
     """Each server gets other stories, and the newest gets more."""
     first = SEED + 1_000_000 * binaries().index(server.binary)

@@ -120,6 +120,7 @@ def test_a_run_that_was_undone_and_went_on(runs: Runs) -> None:
     runs.lease()
 
 
+@pytest.mark.slow
 def test_a_full_run_has_room_for_its_undoing(runs: Runs) -> None:
     entry = booked(runs)
     for number in range(997):

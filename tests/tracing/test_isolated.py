@@ -40,6 +40,7 @@ def test_the_trace_goes_on_in_a_child(newest: Server, queue: Queue, spans: Spans
     assert trace == format(run.context.trace_id, "032x").encode()
 
 
+@pytest.mark.slow
 def test_a_child_of_a_run_links_to_the_run_in_a_child(
     newest: Server, queue: Queue, spans: Spans
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_child_of_a_run_links_to_the_run_in_a_child(
     assert [link.context.span_id for link in child.links] == [first.context.span_id]
 
 
+@pytest.mark.slow
 def test_steps_of_a_child_have_spans(
     newest: Server, queue: Queue, spans: Spans, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def processes(newest: Server, tmp_path: Path) -> Iterator[Processes]:
         yield processes
 
 
+@pytest.mark.slow
 def test_a_job_of_a_killed_worker(
     queue: Queue, spans: Spans, processes: Processes, newest: Server
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
     assert queue.admin.workers() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["threads"])
 def test_a_killed_worker_resumes(
     server: Server, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]

@@ -150,6 +150,7 @@ def test_the_next_of_a_key_follows_at_once(server: Server, kind: str) -> None:
     assert done == [b"%d" % n for n in range(200)]
 
 
+@pytest.mark.long
 def test_a_hot_key_keeps_no_other_waiting(server: Server, kind: str, gate: threading.Event) -> None:
     """A thousand jobs of a key wait for a long run. Jobs behind them and jobs without a key go
     on."""

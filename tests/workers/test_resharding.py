@@ -86,6 +86,7 @@ def test_a_worker_goes_on_with_a_change_that_stopped(
     assert [part.state for part in table_of(client).shards] == ["draining"] * OLD + ["open"] * 6
 
 
+@pytest.mark.long
 def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> None:
     """Producers go on while shards are added and removed. No job is lost or runs twice."""
     done, lock, enough = Counter[bytes](), threading.Lock(), threading.Event()

@@ -79,6 +79,7 @@ def work(kind: str, url: str, path: Path, way: str) -> None:
     worker.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["dies", "goes on"])
 def test_a_worker_is_killed_in_and_between_undos(
     kind: str, newest: Server, tmp_path: Path, way: str
