@@ -40,6 +40,14 @@ local function keep_results(reply, at, full)
     end
   end
 end
+-- The results by the ids of their jobs. *names*, *kept*: the positions of the first id, and of the first result.
+local function results_by_id(names, kept)
+  local told = {}
+  for i = 1, results do
+    told[ARGV[names + tonumber(ARGV[kept + 3 * i - 3]) - 1]] = ARGV[kept + 3 * i - 1]
+  end
+  return told
+end
 
 -- 1. The fast path: no fence, follow-ups, flows or listeners, and no data of entries, except slots.
 local done, held_texts, left, linked
@@ -48,7 +56,7 @@ if worker == '' and follows == 0 and after + 3 * results > #ARGV then
   local there = redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited,
     with_ids and links or limited)
   linked = there == 1 and with_ids and redis.call('EXISTS', links) == 1
-  if linked and results == 0 then there = 0 end
+  if linked then there = 0 end
   held_texts = (there == 1 or there == 2) and redis.call('HMGET', held, unpack(ARGV, items, items + limit - 1))
   -- Beside `held` there may be `leases` with nothing but the shield of lines, which is its last member.
   if held_texts and held_texts[1] and (there == 1 or redis.call('ZRANGE', leases, 0, 0)[1] == 'lines') then
@@ -95,7 +103,7 @@ end
 
 -- @include children
 if done then
-  runs.children_ended({links = links}, left, 'completed')
+  runs.children_ended({links = links}, left, 'completed', results_by_id(items + limit, after))
   return answer(done, nil, true)
 end
 
@@ -208,10 +216,7 @@ if not all then
   end
 end
 if #leaving > 0 then
-  local told = {}
-  for i = 1, with_ids and results or 0 do
-    told[ARGV[names + tonumber(ARGV[kept + 3 * i - 3]) - 1]] = ARGV[kept + 3 * i - 1]
-  end
+  local told = with_ids and results_by_id(names, kept) or {}
   local number, _, gone = depart(q, leaving, {ids = ids_leaving, what = with_ids and COMPLETED, told = told})
   won = number
   for n = 1, #leaving do reply[places and places[n] or n] = gone[n] end
