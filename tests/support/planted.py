@@ -31,11 +31,7 @@ EVERYBODY: Sequence[Edit] = [
         "redis.call('XDEL', jobs, ARGV[items + i - 1]) reply[i] = 1",
     ),
 ]
-UNWOKEN: Edit = (
-    "lease",
-    "local rows, chunk, carries = woke,",
-    "woke = {} local rows, chunk, carries = woke,",
-)
+UNWOKEN: Edit = ("lease", "  local rows = woke\n", "  woke = {}\n  local rows = woke\n")
 
 
 def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:

@@ -47,43 +47,71 @@ if woken == '2' and not brought and not known then return {1, -1, {}, {}, 0, -1}
 -- about 1 MiB, or one larger job. The size of a job is known after the read; before it, only the largest size in the
 -- queue is known. A foreign producer's job may be larger still, so the first reads are short.
 local BUDGET = 1048576 + 4096 -- the last job may be small
-if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
-  and not (woke.err or woke[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
-  local state = redis.call('HMGET', stats, 'largest', 'levels', 'listening', 'paused', 'healed', 'gate', 'terms')
-  local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
-  local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
-  first = first and tonumber(first)
-  if not (state[2] or state[3] or state[4] or state[5] or state[6] or state[7] or first and first <= now)
-    and deadline > 0 and (ttl == 0 or deadline >= now) and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
-  then
+do
+  -- The call asks for nothing else, no reader but this was woken, and no job is in another state.
+  local short = not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
+    and not (woke.err or woke[2] or tokens.err or tokens[1])
+    and redis.call('EXISTS', limited, released, deaths, asleep) == 0
+  -- The queue is plain, no job is due or parked, and the worker is registered.
+  local state, first, now, deadline
+  if short then
+    state = redis.call('HMGET', stats, 'largest', 'levels', 'listening', 'paused', 'healed', 'gate', 'terms')
+    first = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
+    now = clock()
+    deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
+    short = not (state[2] or state[3] or state[4] or state[5] or state[6] or state[7]) and not (first and first <= now)
+      and deadline > 0 and (ttl == 0 or deadline >= now)
+      and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
+  end
+  -- The job that woke this reader. If it has an `attempt`, it may have none left: the full path asks.
+  local rows = woke
+  if short then
     if ttl > 0 and deadline < now + ttl then
       redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
       redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker)
     end
-    local taken, fresh, entries = {}, {}, {}
-    local largest, spent, count, at, flat = math.max(4096, tonumber(state[1] or 0)), 0, 0, 0, true
-    local rows, chunk, carries = woke, 16, false
     if woke[1] then
-      rows = redis.call('XCLAIM', jobs, 'workers', worker, 0, woke[1][1], 'RETRYCOUNT', 1)
-      if not rows[1] then -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
-        redis.call('XACK', jobs, 'workers', woke[1][1])
+      local entry = woke[1][1]
+      rows = redis.call('XCLAIM', jobs, 'workers', worker, 0, entry, 'RETRYCOUNT', 1)
+      if rows[1] then
+        local fields = rows[1][2]
+        for i = 1, #fields, 2 do
+          if fields[i] == 'attempt' then short = false end
+        end
+        if not short then redis.call('XCLAIM', jobs, 'workers', 'idle', 0, entry, 'RETRYCOUNT', 0, 'JUSTID') end
+      else -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
+        redis.call('XACK', jobs, 'workers', entry)
         rows = {}
       end
-      for i = 1, rows[1] and #rows[1][2] or 0, 2 do carries = carries or rows[1][2][i] == 'attempt' end
     end
-    local number, short = #rows, false -- of bytes
-    while not carries do
+  end
+  -- New jobs, more of them with each read.
+  if short then
+    local largest = math.max(4096, tonumber(state[1] or 0))
+    local taken, fresh, entries = {}, {}, {}
+    local count = 0 -- jobs
+    local at = 0 -- the end of `fresh`
+    local flat = true -- so far each job has only a payload: one table less per job, here and in every client
+    local spent = 0 -- bytes
+    local chunk = 16
+    local cut = false -- whether it ends by bytes
+    local number = #rows
+    while true do
       for i = 1, #rows do
         local entry, fields = rows[i][1], rows[i][2]
         local bytes = #fields[2]
         count = count + 1
         entries[count] = entry
-        if flat and #fields == 2 and fields[1] == 'data' then -- flat: one table less per job, here and in every client
+        if flat and #fields == 2 and fields[1] == 'data' then
           at = at + 2
-          fresh[at - 1], fresh[at] = entry, fields[2]
+          fresh[at - 1] = entry
+          fresh[at] = fields[2]
         else
-          for j = 1, flat and at or 0, 2 do taken[#taken + 1] = {fresh[j], {'data', fresh[j + 1]}, 1, 0} end
-          if flat then fresh, flat = {}, false end
+          if flat then
+            for j = 1, at, 2 do taken[#taken + 1] = {fresh[j], {'data', fresh[j + 1]}, 1, 0} end
+            fresh = {}
+            flat = false
+          end
           taken[#taken + 1] = {entry, fields, 1, 0}
           for j = 1, #fields do bytes = bytes + (j == 2 and 0 or #fields[j]) end
         end
@@ -93,19 +121,16 @@ if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_o
       if count == limit or #rows < number then break end
       number = math.max(0, math.floor((BUDGET - spent) / largest))
       if number < 1 and spent < BUDGET / 2 then number = 1 end
-      short = number < 1
-      if short then break end
+      cut = number < 1
+      if cut then break end
       number = math.min(number, chunk, limit - count)
       if number == chunk then chunk = 4 * chunk end
       rows = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
       rows = rows and rows[1][2] or {}
     end
-    if not carries then
-      if largest > tonumber(state[1] or 4096) then redis.call('HSET', stats, 'largest', largest) end
-      local next_due = short and 0 or first and first - now or -1
-      return answer({1, next_due, taken, fresh, 0, now}, entries, true) -- recorded without the payloads
-    end
-    redis.call('XCLAIM', jobs, 'workers', 'idle', 0, woke[1][1], 'RETRYCOUNT', 0, 'JUSTID') -- it may have no attempts left
+    if largest > tonumber(state[1] or 4096) then redis.call('HSET', stats, 'largest', largest) end
+    local next_due = cut and 0 or first and first - now or -1
+    return answer({1, next_due, taken, fresh, 0, now}, entries, true) -- recorded without the payloads
   end
 end
 

@@ -31,59 +31,82 @@ if woken == '2' and not known and not (woke[1] or woke.err or tokens[1] or token
 -- 1. The short way: `fair` without limits, and nothing but new jobs and lines of jobs that were never leased. The picks are
 -- those of the full way, without its other questions, which take more than half of a call for one job.
 do
-  local plain = not known and #levels == 0 and buckets > #ARGV and duration == '' and heir_of == '' and not one_value
+  -- The call asks for nothing else, no reader but this was woken, and no job is in another state.
+  local short = not known and #levels == 0 and buckets > #ARGV and duration == '' and heir_of == '' and not one_value
     and not (woke.err or woke[2] or tokens.err or tokens[1])
     and redis.call('EXISTS', limited, released, deaths, asleep, stopped, resting) == 0
-  local state = plain and redis.call('HMGET', stats, 'largest', 'levels', 'listening', 'paused', 'healed', 'gate', 'terms')
-  local t = state and state[7] and not (state[2] or state[3] or state[4] or state[5] or state[6]) and agreed.read(terms)
-  plain = t and t.structure == state[7] and not (t.next or t.most or t.paused or t.resumed) and t.depth > 0 and t.number == t.depth and #t.slots + #t.rates == 0
-    and (limit + 1) * math.max(4096, tonumber(state[1] or 0)) <= 1048576
-  if plain then
-    local first, exact = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], pace.moment()
-    local now = math.floor(exact)
-    local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
-    first = first and tonumber(first)
-    if not (first and first <= now) and deadline > 0 and (ttl == 0 or deadline >= now)
-      and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') + #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked:front') == 0 then
-      require_hashes(shares, held)
-      require_sorted_sets(busy)
-      local has_lines = require_length(redis.pcall('ZCARD', lines), lines) > 0
-      local has_ready = require_length(redis.pcall('ZCARD', ready), ready) > 0
-      local awake = redis.call('XLEN', wake) > 0
-      local texts = redis.call('LPOP', settled, 1000) or {} -- a full server permits this first write
-      if ttl > 0 and deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
-      local q = {
-        jobs = jobs, wake = wake, leases = leases, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready,
-        stopped = stopped, resting = resting, held = held, slots = slots, busy = busy, settled = settled, worker = worker,
-        reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = exact, limit = limit,
-        left = reading.JOBS, chunk = limit + 1, spent = 0, largest = math.max(4096, tonumber(state[1] or 0)),
-        has_lines = has_lines, has_ready = has_ready, entries = {}, t = t, exact = now, mean_before = t.mean, further = false,
-        passed = false, -- more than 32 fields: then it need not grow
-      }
-      picking.context(q, t, now)
-      filing.ends(q, texts)
-      if woke[1] then
-        local body = redis.call('XRANGE', jobs, woke[1][1], woke[1][1])[1]
-        if body then reading.put(q, body, 'idle', 0) else redis.call('XACK', jobs, 'workers', woke[1][1]) end
+  -- The queue is plain, and its terms are `fair` alone; the jobs that are read fit into a call.
+  local t
+  local largest = 4096
+  local known_largest = 4096
+  if short then
+    local state = redis.call('HMGET', stats, 'largest', 'levels', 'listening', 'paused', 'healed', 'gate', 'terms')
+    local plain = state[7] and not (state[2] or state[3] or state[4] or state[5] or state[6])
+    t = plain and agreed.read(terms)
+    known_largest = tonumber(state[1] or 4096)
+    largest = math.max(4096, known_largest)
+    short = t and t.structure == state[7] and not (t.next or t.most or t.paused or t.resumed)
+      and t.depth > 0 and t.number == t.depth and #t.slots + #t.rates == 0
+      and (limit + 1) * largest <= 1048576
+  end
+  -- No job is due or parked, and the worker is registered.
+  local first, exact, now, deadline
+  if short then
+    first = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
+    exact = pace.moment()
+    now = math.floor(exact)
+    deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
+    short = not (first and first <= now) and deadline > 0 and (ttl == 0 or deadline >= now)
+      and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
+      and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked:front') == 0
+  end
+  if short then
+    require_hashes(shares, held)
+    require_sorted_sets(busy)
+    local has_lines = require_length(redis.pcall('ZCARD', lines), lines) > 0
+    local has_ready = require_length(redis.pcall('ZCARD', ready), ready) > 0
+    local awake = redis.call('XLEN', wake) > 0
+    local texts = redis.call('LPOP', settled, 1000) or {} -- a full server permits this first write
+    if ttl > 0 and deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
+    local q = {
+      jobs = jobs, wake = wake, leases = leases, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready,
+      stopped = stopped, resting = resting, held = held, slots = slots, busy = busy, settled = settled, worker = worker,
+      reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = exact, limit = limit,
+      left = reading.JOBS, chunk = limit + 1, spent = 0, largest = largest,
+      has_lines = has_lines, has_ready = has_ready, entries = {}, t = t, exact = now, mean_before = t.mean, further = false,
+      passed = false, -- more than 32 fields: then it need not grow
+    }
+    picking.context(q, t, now)
+    filing.ends(q, texts)
+    -- The job that woke this reader, and new jobs, come into their lines.
+    if woke[1] then
+      local entry = woke[1][1]
+      local body = redis.call('XRANGE', jobs, entry, entry)[1]
+      if body then
+        reading.put(q, body, 'idle', 0)
+      else
+        redis.call('XACK', jobs, 'workers', entry)
       end
-      reading.at_new(q, q.reader)
-      local root = picking.node(q, '0', false)
-      picking.admit(q)
-      picking.pick(q, root, false)
-      q.taken = filing.all(q, batch)
-      for i = 1, #q.taken do q.entries[i] = q.taken[i][1] end
-      if q.largest > tonumber(state[1] or 4096) then keep_max_job_size(stats, q.largest) end
-      local left = root.n[1] or root.o[1] or (root.n.further or root.o.further) and redis.call('EXISTS', ready) == 1
-      if not awake and (q.further or left) then wake_one(wake) end
-      if #q.picks == 0 and not (q.further or q.has_lines) and redis.call('EXISTS', lines, held) == 0 then
-        redis.call('UNLINK', shares, ready)
-        holds.unshield(q)
-      end
-      local again = #q.entries < limit and (q.further or q.passed)
-      return answer({
-        1, again and 0 or first and first - now or -1, q.taken, {}, 0, now, 0, {}, q.further and 1 or 0, t.structure,
-      }, q.entries, true)
     end
+    reading.at_new(q, q.reader)
+    -- The picks.
+    local root = picking.node(q, '0', false)
+    picking.admit(q)
+    picking.pick(q, root, false)
+    -- The writes.
+    q.taken = filing.all(q, batch)
+    for i = 1, #q.taken do q.entries[i] = q.taken[i][1] end
+    if q.largest > known_largest then keep_max_job_size(stats, q.largest) end
+    local left = root.n[1] or root.o[1] or (root.n.further or root.o.further) and redis.call('EXISTS', ready) == 1
+    if not awake and (q.further or left) then wake_one(wake) end
+    if #q.picks == 0 and not (q.further or q.has_lines) and redis.call('EXISTS', lines, held) == 0 then
+      redis.call('UNLINK', shares, ready)
+      holds.unshield(q)
+    end
+    local next_due = first and first - now or -1
+    if #q.entries < limit and (q.further or q.passed) then next_due = 0 end
+    local reply = {1, next_due, q.taken, {}, 0, now, 0, {}, q.further and 1 or 0, t.structure}
+    return answer(reply, q.entries, true)
   end
 end
 
