@@ -134,8 +134,8 @@ def test_handlers_that_end_together_do_not_begin_together(
     worker.handler("q", concurrency=8, fair="tenant")(handle)
     with worker:
         spans()
-        # half of the 50 ms in which they begin, on a busy machine
-        assert any(spans() > 0.018 for _ in range(3))
+        # half of the 50 ms in which they begin; on a busy machine they do not always end together
+        assert any(spans() > 0.018 for _ in range(12))
         gates[-1].set()
 
 

@@ -71,7 +71,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 
 def alive(pid: int) -> bool:
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, FileNotFoundError):  # it may end between the two looks
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
         return state != "Z"
