@@ -60,7 +60,7 @@ def states(queue: Queue[Any]) -> list[str]:
 
 
 def left(client: redis.Redis) -> list[bytes]:
-    """List the keys of children in other slots, without those that expire."""
+    """List the keys of children in other slots that do not expire."""
     names = [*client.scan_iter("*:links"), *client.scan_iter("*:reports:*")]
     return [*names, *client.scan_iter("*:steps")]
 

@@ -18,7 +18,7 @@ def pick(job: FlowJob) -> FanOut:
 
 
 def pack(job: FlowJob) -> bytes:
-    """Fail as the payload says, and tell what there is of the parent."""
+    """Fail as the payload says, or return the word and the result of the parent."""
     word = job.payload.decode()
     if word == "dies" or (word == "first" and job.attempt == 1):
         os._exit(3)
@@ -31,7 +31,7 @@ async def pack_async(job: FlowJob) -> bytes:
 
 
 def bill(job: FlowJob) -> Next:
-    """Tell what has come of the children."""
+    """List the results of the children, and the failed ones."""
     told = [f"{name}: {result.decode()}" for name, result in job.children.items()]
     failed = [f"{name}: failed" for name in job.failed]
     return Next("send", "; ".join([*sorted(told), *failed]).encode())

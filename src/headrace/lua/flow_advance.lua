@@ -54,7 +54,7 @@ local budget = new_budget()
 local names = {} -- of the stages
 local queues = {} -- by stage
 local states = {} -- the keys of runs, one for each item
-local foreign = {} -- the errors of those that are no hashes
+local foreign = {} -- the errors of keys that are no hashes
 local dead_ids = {} -- the jobs that are dead letters now
 require_sorted_sets(index)
 for i = 1, stages do

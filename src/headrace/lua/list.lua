@@ -9,8 +9,7 @@
 -- runs that sleep), dead; blocked: in no order, some twice if the hash changes meanwhile, then runs that wait for a
 -- signal; ended: of the history, with rows as in `find`; `ended:<state>:<kind>` lists only those, where '' is any.
 -- newest: dead and ended jobs come newest first; no other state has an index by time.
--- A cursor that begins with 'runs ' lists of the delayed jobs only those that have taken steps, and then goes on as
--- without it.
+-- A cursor that begins with 'runs ' skips delayed jobs that have taken no step. Of other jobs it lists the same.
 -- value: only waiting jobs of this value, level by level in the order of their line: see of_value.
 -- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
 -- jobs, 'ms-0' for dead letters, 'ms' with newest.

@@ -47,7 +47,7 @@ require_lists(settled)
 holds.check(q)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then all later writes
 
--- 1. What is found.
+-- 1. The findings.
 local now = clock()
 local budget = new_budget()
 local looked = 0
