@@ -251,6 +251,7 @@ def git(*arguments: str) -> str:
 def counts() -> dict[str, float]:
     """Count everything, by the names of `limits.toml`."""
     import headrace
+    from headrace._protocol.script import names, script
 
     texts, docs, code = docstrings(), pages(), [path.read_text("utf-8") for path, _ in modules()]
     said, terms = sentences(docs), glossary()
@@ -293,6 +294,12 @@ def counts() -> dict[str, float]:
         "methods of Queue": len([name for name in dir(headrace.Queue) if not name.startswith("_")]),
         "numeric constants of modules": constants,
         "`# fmt: skip`": sum(text.count("# fmt: skip") for text in code),
+        "lines of Lua": sum(
+            path.read_text("utf-8").count("\n") for path in (SOURCE / "lua").rglob("*.lua")
+        ),
+        "lines of the largest script as loaded": max(
+            script(name).source.count("\n") for name in names()
+        ),
         "lines of test support and conftest": sum(
             path.read_text("utf-8").count("\n") for path in support
         ),

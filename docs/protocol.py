@@ -369,7 +369,7 @@ SCRIPTS = """\
 
 The `source` in the JSON is ready to be sent.
 It is made of the files of the package, under `headrace/lua/`:
-a line `-- @include name` stands for the text of `name.lua` in `kernel`, `lib` or `features`, without such lines.
+before a script's own lines stand the functions of `kernel`, `lib` and `features` that it calls.
 Behind a script's own keys come those of the features that it uses: each file of `features/` names its keys.
 Send `EVALSHA` with the hash, and where that is answered with `NOSCRIPT` (nothing has run) `EVAL` with the source;
 or `EVAL` always.

@@ -41,13 +41,13 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("*", "run.more.pending <= 1 or", "run.more.pending <= 0 or"),
     ],
     "an end before the suspension is missed": [
-        ("suspend", "if ended or open == 0 then moment = now end\n", ""),
+        ("suspend", "if wakes_now or open == 0 then moment = now end\n", ""),
     ],
     "a failure before the suspension is missed": [
         (
             "suspend",
-            "ended = ended or not every or runs.child_failed(record)",
-            "ended = ended or not every",
+            "wakes_now = wakes_now or not every or runs.child_failed(record)",
+            "wakes_now = wakes_now or not every",
         ),
     ],
     "a suspension counts all children": [

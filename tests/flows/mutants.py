@@ -48,8 +48,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a job is dead without a reason": [
         (
             "flow_advance",
-            "reasons.keep(run, id, why)\n      set(run, id, job, 'dead')",
-            "set(run, id, job, 'dead')",
+            "causes.keep(run, id, why)\n      set_place(run, id, job, 'dead')",
+            "set_place(run, id, job, 'dead')",
         )
     ],
     "a new job of a cancelled id is taken for cancelled": [

@@ -275,7 +275,7 @@ ORDERED: dict[str, Sequence[Edit]] = {
     "a job behind another is handed out": [
         (
             "lease",
-            "  q.places[#q.places + 1], q.places[#q.places + 2] = 0, place(key, entry)\n  return false",
+            "  q.places[#q.places + 1], q.places[#q.places + 2] = 0, place_behind(key, entry)\n  return false",
             "  return true",
         )
     ],

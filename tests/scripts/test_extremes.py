@@ -66,7 +66,7 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " from_step register decide serving idle entry set together sharded hourly queue known queues schedule enq"
-    " fraction text ended release_key every kind traced mode structure offered one_value newest paused dry request"
+    " fraction text is_over release_key every kind traced mode structure offered one_value newest paused dry request"
     " timed quiet apart by began build waits_for ring counted home parent child open",
     "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets..."
     " waits... ids... gone...",

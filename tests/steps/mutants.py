@@ -38,7 +38,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("suspend", "moment = math.min(moment, record[7])", "moment = record[7]")
     ],
     "a signal that came before the suspension wakes nobody": [
-        ("suspend", "if ended or open == 0 then moment = now end\n", "")
+        ("suspend", "if wakes_now or open == 0 then moment = now end\n", "")
     ],
     "only the first of several waits counts": [
         (

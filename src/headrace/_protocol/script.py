@@ -7,15 +7,17 @@ its body (`local lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A
 (`ttl int`), a number from 1 to 1,000 (`limit count`), or true for '1' (`woken flag`). `items...` is
 any number of arguments. Its local has the index in ARGV of the first one.
 
-Fragments are put before the body, or in its middle where they are included there. To define their
-functions takes a few µs, which calls that end earlier save. A function that nothing calls is left
-out. A table of functions that is passed on as a value keeps all of them.
+A fragment declares functions and constants. Their names are unique in `lua/`, so the loader knows
+by the names in a script which fragments it needs. It puts them before the body. The line
+`-- @fragments` puts the functions that the lines behind it need in its place. To define functions
+takes a few µs, which calls that end earlier save. A function that nothing calls is left out. A
+table of functions that is passed on as a value keeps all of them.
 
 A feature is a fragment of `lua/features/`, and owns its keys. Its header names them. Keys that
-belong together have one owner, so that a script's header names at most eight of its own. A file
-that reads keys of a feature says `-- @feature NAME`, or `-- @include NAME` to call the feature's
-functions as well. The loader appends those keys of the features that the script or its fragments
-use to the script's own, in the order of `FEATURES`, before a list of any length.
+belong together have one owner, so that a script's header names at most eight of its own. A word of
+a script that is a key of a feature stands for this key, and so does a field of `q` in a function
+that it calls. So no local has the name of a key. The loader appends the keys of features to the
+script's own, in the order of `FEATURES`, before a list of any length.
 
 A feature has hooks, which the moves of `lua/kernel/` call. Its header names them, each with the
 function, and the key of `q` without which it is not called: `HOOKS  forgets: forget_turns (turns)`.
@@ -31,7 +33,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import chain
@@ -58,16 +60,16 @@ KERNEL = ("finish", "depart")
 """The moves of a job. Each is a fragment of `lua/kernel/`, which calls the functions of
 features."""
 
-_INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
-_FEATURE = re.compile(r"^-- @feature (\w+)\n", re.MULTILINE)
-_WANTED = re.compile(r"^-- @(?:include|feature) \w+\n", re.MULTILINE)
 _HOOKS = re.compile(r"^( *)-- @hooks (\w+)(\(.*\))\n", re.MULTILINE)
-_GROUP = re.compile(r"((?:^-- @(?:include|feature) \w+\n)+)", re.MULTILINE)
+_FRAGMENTS = re.compile(r"^-- @fragments\n", re.MULTILINE)
 _QUEUE = re.compile(r"^ *-- @queue(?: without ([\w, ]+))?\n", re.MULTILINE)
 _FUNCTION = re.compile(
     r"^(?:--.*\n)*(?:local )?function ([\w.]+)(\(.*\bend\n|\((?:.*\n)+?end\b.*\n)", re.MULTILINE
 )
 _DECLARED = re.compile(r"^local [\w, ]+=", re.MULTILINE)
+_DECLARES = re.compile(
+    r"^(?:local )?function ([\w.]+)|^local (?!function)([\w, ]+)|^(\w[\w., ]*) =", re.MULTILINE
+)
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*+(?:\.\w++)?+(?!\s*=[^=])")
 _TEXTS = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|--[^\n]*""")
 _SECTIONS = ("KEYS", "ARGV", "REPLY", "COST")
@@ -124,33 +126,26 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """Load `lua/<name>.lua`. Raises `ValueError` for a bad header, or for fragments that include
-    each other."""
+    """Load `lua/<name>.lua`. Raises `ValueError` for a bad header, or for fragments that need each
+    other."""
     head = header(name)
-    text = _read(f"{name}.lua")
-    comment, wanted, body = _apart(text)
-    numbers = ["number"] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
-    parts: list[tuple[str, int]] = []  # each with the number of fragments up to its end
+    comment, body = _apart(_read(f"{name}.lua"))
+    checks = "".join(_TYPES[kind] for _, kind in head.typed_args())
+    fragments = _reached(body + checks)
     found: list[str] = []
-    for part, more in [(comment, [*numbers, *wanted]), *_divided(body)]:
-        _collect(more, (), found)
-        parts.append((part, len(found)))
-    checks = [_TYPES[kind] for _, kind in head.typed_args()]
-    fragments = [_fragment(name) for name in found]
-    called = _called("\n".join([body, *checks]), fragments)
-    fragments = [_without_idle(fragment, called) for fragment in fragments]
-    before = 0
     pieces: list[str] = []
-    for part, after in parts:
-        pieces.append("".join([part, *fragments[before:after]]))
-        before = after
+    for part in _FRAGMENTS.split(body):
+        first = len(found)
+        _collect(_names(part if pieces else part + checks), fragments, (), found)
+        pieces += ["".join(fragments[one] for one in found[first:]), part]
     queue = _QUEUE.search(body)
     fields = (
-        _fields(body, *fragments).difference((queue[1] or "").split(", ")) if queue else set[str]()
+        _fields(body, *fragments.values()).difference((queue[1] or "").split(", "))
+        if queue
+        else set[str]()
     )
-    words = _words(body).difference(head.args())
-    named = {*found, *_FEATURE.findall("".join([text, *map(_file, found)]))}
-    features = _used(named, head.keys(), words | fields - {"levels"})
+    words = _words(body)
+    features = _used(head.keys(), words | fields - {"levels"})
     keys = tuple(
         sorted([*head.keys(), *chain(*features.values())], key=lambda key: key.endswith("..."))
     )
@@ -162,7 +157,7 @@ def script(name: str) -> Script:
     )
     rest = _QUEUE.sub(f"  {', '.join(table)},\n", "".join(pieces[1:]))
     declared = {key: place for key, place in places.items() if key in words}
-    source = "".join([pieces[0], *_locals(declared, keys, head, body, "record" in found), rest])
+    source = "".join([comment, pieces[0], *_locals(declared, keys, head, words), rest])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     recorded = keys[0].startswith("lane ")
     return Script(
@@ -207,12 +202,8 @@ def _listed(section: str) -> list[str]:
 
 
 def _words(body: str) -> set[str]:
-    """Return the words of a body that may be keys. Fields are left out, and so are locals that it
-    makes."""
-    code = _TEXTS.sub("", body)
-    names = re.findall(r"\b(?:local|for) ([\w, ]+)|\bfunction\b[ \w.]*\(([\w, ]*)\)", code)
-    made = {name.strip() for pair in names for name in ",".join(pair).split(",")}
-    return {*re.findall(r"(?<![.\w])(\w+)\b(?!\s*=[^=])", code)} - made
+    """Return the words of a body that may be keys or arguments. Fields are left out."""
+    return {*re.findall(r"(?<![.\w])(\w+)\b(?!\s*=[^=])", _TEXTS.sub("", body))}
 
 
 def _fields(*texts: str) -> set[str]:
@@ -220,32 +211,50 @@ def _fields(*texts: str) -> set[str]:
     return {*re.findall(r"\bq\.(\w+)\b(?!\s*=[^=])", code)}
 
 
-def _called(body: str, fragments: Sequence[str]) -> set[str]:
-    """Return the names that a body reaches through the functions of its fragments."""
+@cache
+def _homes() -> Mapping[str, str]:
+    """Return the fragment of each name that fragments declare."""
+    lib = [file.name.removesuffix(".lua") for file in (_FOLDER / "lib").iterdir()]
+    return {
+        name.strip(): fragment
+        for fragment in (*lib, *FEATURES, *KERNEL)
+        for names in _DECLARES.findall(_fragment(fragment))
+        for name in ",".join(names).split(",")
+    }
+
+
+def _declaring(names: set[str]) -> set[str]:
+    homes = _homes()
+    return {homes[one] for name in names for one in (name, name.partition(".")[0]) if one in homes}
+
+
+def _reached(body: str) -> dict[str, str]:
+    """Return each fragment that a body reaches, without the functions that it does not reach."""
     functions: dict[str, set[str]] = {}
-    reached = [_names(_TEXTS.sub("", body))]
-    for fragment in fragments:
-        its, rest = _functions(fragment)
-        functions |= its
-        reached.append(rest)
-    called = set[str]()
+    found: set[str] = set()
+    called: set[str] = set()
+    reached = [_names(body)]
     for names in reached:  # it grows
         called |= names
-        more = [name for name in functions if {name, name.partition(".")[0]} & names]
+        for fragment in _declaring(names) - found:
+            its, rest = _functions(_fragment(fragment))
+            found.add(fragment)
+            functions |= its
+            reached.append(rest)
+        more = [name for name in functions if {name, name.partition(".")[0]} & called]
         reached += [functions.pop(name) for name in more]
-    return called
+    return {one: _without_idle(_fragment(one), called) for one in found}
 
 
 @cache
 def _functions(fragment: str) -> tuple[dict[str, set[str]], set[str]]:
     # the names in each function of a fragment, and the names in its other code
-    code = _TEXTS.sub("", fragment)
-    functions = {name: _names(body) for name, body in _FUNCTION.findall(code)}
-    return functions, _names(_DECLARED.sub("", _FUNCTION.sub("", code)))
+    functions = {name: _names(body) for name, body in _FUNCTION.findall(fragment)}
+    return functions, _names(_DECLARED.sub("", _FUNCTION.sub("", fragment)))
 
 
 def _names(code: str) -> set[str]:
-    return {*_NAME.findall(code)}
+    return {*_NAME.findall(_TEXTS.sub("", code))}
 
 
 def _without_idle(fragment: str, called: set[str]) -> str:
@@ -256,13 +265,13 @@ def _without_idle(fragment: str, called: set[str]) -> str:
     return _FUNCTION.sub(kept, fragment)
 
 
-def _used(features: set[str], own: list[str], read: set[str]) -> dict[str, Sequence[str]]:
+def _used(own: list[str], read: set[str]) -> dict[str, Sequence[str]]:
     more = {"levels"} if _tail(own) else set[str]()
     found = {
         name: [key for key in feature(name) if {*fixed([key]), *_tail([key])} <= read - more]
         for name in FEATURES
     }
-    return {name: keys for name, keys in found.items() if keys and name in features}
+    return {name: keys for name, keys in found.items() if keys}
 
 
 def _read(path: str) -> str:
@@ -275,8 +284,9 @@ def _file(fragment: str) -> str:
     return _read(f"{folder}/{fragment}.lua")
 
 
+@cache
 def _fragment(name: str) -> str:
-    return _HOOKS.sub(_calls, _WANTED.sub("", _file(name)))
+    return _HOOKS.sub(_calls, _file(name))
 
 
 def _calls(line: re.Match[str]) -> str:
@@ -292,58 +302,42 @@ def _calls(line: re.Match[str]) -> str:
     )
 
 
-def _includes(text: str) -> list[str]:
-    """Return the fragments that a fragment includes. Fragments of the features whose hooks it calls
-    come first."""
-    called = {hook for _, hook, _ in _HOOKS.findall(text)}
-    return [
-        *(name for name in FEATURES if called and called & {hook for hook, _, _ in hooks(name)}),
-        *_INCLUDE.findall(text),
-    ]
-
-
-def _apart(text: str) -> tuple[str, list[str], str]:
+def _apart(text: str) -> tuple[str, str]:
     head = re.match(r"(?:--.*\n)*", text)
     end = head.end() if head else 0
-    return _WANTED.sub("", text[:end]), _INCLUDE.findall(text[:end]), text[end:]
+    return text[:end], text[end:]
 
 
-def _divided(body: str) -> Iterator[tuple[str, list[str]]]:
-    # behind its groups of includes: the code before a group runs without these fragments
-    parts = [*_GROUP.split(body), ""]
-    for part, group in zip(parts[::2], parts[1::2], strict=True):
-        yield part, _INCLUDE.findall(group)
-
-
-def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None:
-    """Add the *wanted* fragments to *found*, each once, after the fragments that it includes."""
-    for name in wanted:
+def _collect(
+    names: set[str], fragments: Mapping[str, str], path: tuple[str, ...], found: list[str]
+) -> None:
+    """Add the fragments that declare these *names* to *found*, each once, after the fragments that
+    it needs."""
+    for name in sorted(_declaring(names).difference(path[-1:])):
         if name in path:
-            raise ValueError(f"lua/lib: {' includes '.join((*path, name))}")
+            raise ValueError(f"lua/lib: {' needs '.join((*path, name))}")
         if name not in found:
-            _collect(_includes(_file(name)), (*path, name), found)
+            _collect(_names(fragments[name]), fragments, (*path, name), found)
             found.append(name)
 
 
-def _locals(
-    made: dict[str, str], keys: Sequence[str], head: Header, body: str, recording: bool
-) -> list[str]:
-    # of keys that the body reads, and of the arguments; recording: a fragment declares the call's
-    # number
+def _locals(made: dict[str, str], keys: Sequence[str], head: Header, words: set[str]) -> list[str]:
+    # of the keys and the arguments that the body reads
     number = len(fixed(keys))
-    given = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...")]
-    values = {name: _TYPES[kind].format(f"ARGV[{i}]") for i, name, kind in given[recording:]}
+    values = {
+        name: _TYPES[kind].format(f"ARGV[{at}]")
+        for at, (name, kind) in enumerate(head.typed_args(), 1)
+        if name in words
+    }
     lines = [
         f"local {', '.join(some)} = {', '.join(some.values())}\n" for some in (made, values) if some
     ]
     lines += [  # not by unpack, which has a limit
         f"local {tail} = {{}} for i = 1, #KEYS - {number} do {tail}[i] = KEYS[i + {number}] end\n"
         for tail in _tail(keys)
-        if re.search(rf"\b{tail}\b", body)
+        if tail in words
     ]
-    items = {
-        tail: len(head.args()) for tail in _tail(head.args()) if re.search(rf"\b{tail}\b", body)
-    }
+    items = {tail: len(head.args()) for tail in _tail(head.args()) if tail in words}
     return lines + [f"local {tail} = {first}\n" for tail, first in items.items()]
 
 

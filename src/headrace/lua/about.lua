@@ -5,5 +5,4 @@
 --        first · declaration: the number of the valid declaration, or 0 · the declared options, in the words of
 --        `declare`, and if it has them `terms`: the structure of the queue's terms, `concurrency`: of `set_concurrency`
 -- COST   5 us
--- @include about_queue
 return about_queue(stats)

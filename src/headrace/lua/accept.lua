@@ -9,18 +9,6 @@
 -- long ago may have arrived and ended since, and its nonce may be forgotten. Items: nonce, id or '', delay, number of
 -- fields, the fields. streams: the streams of all levels after the first. A nonce stays in `handed` until its outbox
 -- will not send it again (close), or for 30 days. A job whose id is taken is left as it is.
--- @feature delayed
--- @feature transfers
--- @include add
--- @include cancellations
--- @include clock
--- @include due_at
--- @include events
--- @include forget_handed
--- @include levels
--- @include number
--- @include require_types
--- @include wake_one
 local READ_WITHIN, OPEN = 300000, 2592000000 -- ms: half of the time that close leaves; 30 days
 local now = clock()
 local info = redis.pcall('INFO', 'replication')
@@ -67,7 +55,7 @@ if #fresh > 0 then
   if type(written) == 'table' and written.err then return written end
 end
 for _, job in ipairs(fresh) do
-  local id, new, first = add(job.queue, now, job.id, job.delay, job.fields)
+  local id, new, first = add_job(job.queue, now, job.id, job.delay, job.fields)
   if first then wake_one(wake) end
   if new == 1 then ids_added[#ids_added + 1] = id end
 end

@@ -5,17 +5,6 @@
 -- COST   25 us
 -- home: the prefix of the keys of the parent's queue. parent, enq: its id and the ms of its first enqueue, as in step.
 -- number, depth: as child_away answered them. id: of the child. streams: of all levels after the first.
--- @feature delayed
--- @feature children
--- @include add
--- @include cancellations
--- @include clock
--- @include due_at
--- @include events
--- @include levels
--- @include number
--- @include require_types
--- @include wake_one
 local listening = listeners(stats, events, 'added')
 require_streams(jobs, wake)
 require_hashes(ids, bodies, stats, links)
@@ -36,7 +25,7 @@ local q = {
 -- pcall: an error of the first write (OOM, READONLY) comes out with its own code on 6.2 too
 local written = redis.pcall('HSET', links, id, cmsgpack.pack({home, parent, enq, number, depth}))
 if type(written) == 'table' and written.err then return written end
-local _, _, first = add(q, clock(), id, delay, job)
+local _, _, first = add_job(q, clock(), id, delay, job)
 count_added(q)
 if first then wake_one(wake) end
 if listening.added then publish(events, 'added', {id}) end

@@ -5,8 +5,6 @@
 -- COST   5 us + 1 us per worker
 -- name: as for `fail_worker`. request: 'quiet', 'stop', or '' to resume. The answer to the next `report` of the
 -- worker has it; a message on `control` makes it report at once.
--- @feature workers
--- @include tell_holders
 local asked, unable = 0, 0
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
   if worker == name or string.match(worker, '^(.*)%.[^.]*$') == name then

@@ -6,11 +6,6 @@
 -- register: 1 for the first beat of a worker, which registers it. lease: ms that its leases last. kinds: with the first
 -- beat, the kinds of jobs that it has handlers for; '' for all; none if unknown. The first beat, and the beat of an
 -- idle worker (see `rest`), are published on `control`.
--- @feature workers
--- @include clock
--- @include known_as
--- @include number
--- @include tell_holders
 local now, deadline = clock(), tonumber(redis.call('ZSCORE', workers, worker) or 0)
 whole(lease)
 if deadline == 0 and not register then return 0 end

@@ -5,10 +5,6 @@
 -- COST   10 us
 -- id, enq: as in step. Its caller knows that no earlier delivery has made a record. It comes in one round trip with the
 -- first record, and behind it if the server did not know this script.
--- @include held_by
--- @include number
--- @include require_types
--- @include runs
 require_hashes(steps)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return 0 end
 local run = runs.of(steps, id, enq)

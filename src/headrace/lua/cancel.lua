@@ -5,25 +5,6 @@
 --        and its id · 0 no such job
 -- COST   10 us
 -- ttl: ms for which `ended` says of its id that it was cancelled, unless a new job takes it.
--- @feature leases
--- @feature delayed
--- @feature workers
--- @feature ordered
--- @feature flows
--- @include cancellations
--- @include children
--- @include limits
--- @include is_entry_id
--- @include history
--- @include levels
--- @include events
--- @include record
--- @include remove_by_id
--- @include stored
--- @include require_types
--- @include runs
--- @include tell_holders
--- @include tried
 local known = recorded()
 if known then return known end
 level_streams(stats, levels)

@@ -6,29 +6,6 @@
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
 -- Jobs that come to a stream after the request for its first page stay. ttl: as in cancel. A page ends early once it has
 -- read 256 KiB of the records of runs with children.
--- @feature leases
--- @feature delayed
--- @feature workers
--- @feature ordered
--- @include cancellations
--- @include children
--- @include fields
--- @include limits
--- @include history
--- @include last_entry_id
--- @include levels
--- @include flows
--- @include page
--- @include scanned
--- @include events
--- @include record
--- @include require_types
--- @include depart
--- @include runs
--- @include stale_lines
--- @include stored
--- @include tell_holders
--- @include tried
 local known = recorded()
 if known then return known end
 local q = {
@@ -43,7 +20,7 @@ local listening = listeners(stats, events, 'cancelled')
 require_history(listening.history, ends, ended)
 q.traces = listening.history and runs.room()
 local reply, room = {0, '', ''}, {left = 262144} -- the children follow
-local function end_run(id)
+local function end_children(id)
   for _, part in ipairs(runs.open_children(steps, id, room)) do reply[#reply + 1] = part end
 end
 local gone, lost, ids_gone, jobs_gone, entries_gone, budget = 0, {}, {}, {}, {}, new_budget()
@@ -58,7 +35,7 @@ if level then
       following = '(' .. page[i - 1][1] .. ' ' .. (string.match(following, ' (%S+)$') or page[#page][1])
       break
     elseif own.data == payload then
-      end_run(own.id or entry)
+      end_children(own.id or entry)
       if level > 0 then entry = entry .. '.' .. level end
       local fields = level > 0 and prioritised(page[i][2], level) or page[i][2]
       if listening.history then fields = tried.fields(turns, entry, fields, budget) end
@@ -81,7 +58,7 @@ else
   cursor = scanned(budget, bodies, cursor, limit, function(id, value)
     local body = value or value_of(budget, bodies, id)
     if body and room.left > 0 and parse(stored(body)).data == payload then
-      end_run(id)
+      end_children(id)
       ids_gone[#ids_gone + 1] = id
       jobs_gone[#ids_gone] = stored(body)
       gone = gone + depart_delayed(q, {id}, REMOVED)

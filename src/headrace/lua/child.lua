@@ -8,19 +8,6 @@
 -- id, enq: as in step. others: of the queue of the child: jobs, wake, ids, delayed, bodies, stats, cancels, events, the
 -- stream of its level, and links. fields: of the child, with its id. If a job has that id, the child gets another, with the
 -- ms of the first enqueue behind it.
--- @include add
--- @include cancellations
--- @include children
--- @include clock
--- @include due_at
--- @include events
--- @include held_by
--- @include is_entry_id
--- @include number
--- @include record
--- @include require_types
--- @include runs
--- @include wake_one
 local known = recorded()
 if known then return known end
 local to = {levels = {n = level, [level] = others[9]}, added = 0, enqueued = 0, vacant = true}
@@ -41,10 +28,10 @@ to.cancels = cancellations.present(others[7])
 local listening = listeners(to.stats, others[8], 'added')
 local job, depth = {unpack(ARGV, fields)}, runs.depth_below(links, id)
 if not depth then return answer({-4}) end
-local function is_taken(child) return redis.call('HEXISTS', to.ids, child) == 1 or is_entry_id(to, child) end
-if is_taken(job[4]) then
+local function has_job(child) return redis.call('HEXISTS', to.ids, child) == 1 or is_entry_id(to, child) end
+if has_job(job[4]) then
   job[4] = job[4] .. '~' .. enq
-  if is_taken(job[4]) then return answer({-3}) end
+  if has_job(job[4]) then return answer({-3}) end
 end
 local now, run = clock(), runs.of(steps, id, enq)
 run.more.children = (run.more.children or 0) + 1
@@ -52,7 +39,7 @@ local home = string.sub(to_links, 1, -6)
 local number = runs.put(steps, id, run, 0, {name, 'child', now, 0, attempt, false, 0, '', false, '', 0, 0, '', home, job[4]})
 if number < 0 then return answer({number}) end
 redis.call('HSET', to_links, job[4], cmsgpack.pack({runs.home_of(steps), id, run.enq, number, depth}))
-local child, _, first = add(to, now, job[4], delay, job)
+local child, _, first = add_job(to, now, job[4], delay, job)
 count_added(to)
 if first then wake_one(to.wake) end
 if listening.added then publish(others[8], 'added', {child}) end

@@ -6,13 +6,6 @@
 -- COST   20 us
 -- id, enq: as in step. home: the prefix of the keys of the child's queue. child: its id. number: 0, or of the record whose
 -- child is to have another home: the first one has refused it.
--- @include children
--- @include clock
--- @include held_by
--- @include number
--- @include record
--- @include require_types
--- @include runs
 local known = recorded()
 if known then return known end
 require_hashes(steps, links)

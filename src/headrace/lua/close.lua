@@ -4,10 +4,6 @@
 -- REPLY  how many nonces were given
 -- COST   5 us + 1 us per nonce, at most 1,000 of them
 -- Ten minutes are longer than a call under way may take, and longer than accept admits.
--- @feature transfers
--- @include clock
--- @include forget_handed
--- @include require_types
 require_sorted_sets(handed)
 local now, moments = clock(), {}
 local last = string.format('%.0f', now + 600000)

@@ -15,10 +15,6 @@
 -- worker, when the attempt began, '+ms' before now or '@ms', and the number of the delivery, with blanks between them. At
 -- most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the next declared stage,
 -- without a result.
--- @feature leases
--- @feature ordered
--- @include number
--- @include record
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)
 local known = recorded()
 if known then return known end
@@ -94,34 +90,20 @@ if worker == '' and follows == 0 and after + 3 * results > #ARGV then
   end
 end
 
--- @include limits
+-- @fragments
 if done and held_texts then
   local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake, holding = true, texts = held_texts}
   holds.give_back(q, {unpack(ARGV, items, items + limit - 1)})
   return answer(done, nil, true)
 end
 
--- @include children
+-- @fragments
 if done then
   runs.children_ended({links = links}, left, 'completed', results_by_id(items + limit, after))
   return answer(done, nil, true)
 end
 
--- @include add
--- @include began
--- @include cancellations
--- @include clock
--- @include due_at
--- @include events
--- @include flows
--- @include held_by
--- @include history
--- @include require_types
--- @include depart
--- @include runs
--- @include take_until
--- @include tried
--- @include wake_one
+-- @fragments
 -- 2. Everything is checked before the first write.
 require_hashes(ids, steps)
 local listening = listeners(stats, events, 'completed')
@@ -188,7 +170,7 @@ local entries = {unpack(ARGV, items, counts - 1)}
 local holders = {} -- if the caller does not name itself
 if listening.history and at > #ARGV then
   local first, last = ends_of(entries)
-  for _, row in ipairs(pending(jobs, 'workers', first, last, limit + 100)) do holders[row[1]] = row[4] .. ' ' .. row[2] end
+  for _, row in ipairs(pending_rows(jobs, 'workers', first, last, limit + 100)) do holders[row[1]] = row[4] .. ' ' .. row[2] end
 end
 local read, bytes = {}, 0 -- the jobs for the history, 1 MiB of them
 for i = 1, listening.history and limit or 0 do
@@ -244,7 +226,7 @@ if won > 0 and redis.call('EXISTS', steps) == 1 then
   end
 end
 if listening.history and won > 0 then
-  local done, attempts, with, workers, jobs_kept, began, ending = {}, {}, {}, {}, {}, {}, clock()
+  local done, attempts, with, workers_of, ended_jobs, began, ending = {}, {}, {}, {}, {}, {}, clock()
   local traces, deliveries, of = {}, {}, {}
   for i = 1, full and 0 or results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
   for i = 1, limit do
@@ -253,15 +235,15 @@ if listening.history and won > 0 then
       local about = ARGV[at + i - 1] or holders[entries[i]] or ''
       local attempt, holder, since, delivery = string.match(about, '^(%d+) (%S*) ?(%S*) ?(%d*)$')
       done[n], with[n] = id ~= '' and id or entries[i], with[i] or false
-      attempts[n], workers[n] = attempt or 0, holder or worker
-      jobs_kept[n], began[n] = read[i] or false, began_at(since, ending)
+      attempts[n], workers_of[n] = attempt or 0, holder or worker
+      ended_jobs[n], began[n] = read[i] or false, began_at(since, ending)
       traces[n] = runs_kept[i]
       deliveries[n] = runs_kept[i] and tonumber(delivery) or 0
       of[n] = entries[i]
     end
   end
   keep_ends(listening.history, ends, ended, 'completed', done, {
-    attempts = attempts, results = with, workers = workers, jobs = jobs_kept, entries = of, began = began,
+    attempts = attempts, results = with, workers = workers_of, jobs = ended_jobs, entries = of, began = began,
     runs = traces, deliveries = deliveries,
   })
 end
@@ -274,7 +256,7 @@ for i = 1, #staying, 2 do
 end
 for _, job in ipairs(jobs_after) do
   if reply[job.of] == 1 then
-    local id, new, first = add(job.queue, now, job.id, job.delay, job.fields)
+    local id, new, first = add_job(job.queue, now, job.id, job.delay, job.fields)
     if first then wake_one(job.queue.wake) end
     if new == 1 then table.insert(job.queue.ids_added, id) end
   end

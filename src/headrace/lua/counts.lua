@@ -6,8 +6,6 @@
 -- COST   10 us + 0.1 us per consumer
 -- Entries that foreign producers added with a bare XADD count as enqueued on 7.0 and later, where streams count all
 -- entries ever added. On 6.2 they do not count, and the law of conservation misses them.
--- @include count_states
--- @include levels
 level_streams(stats, levels)
 return count_states({
   -- @queue

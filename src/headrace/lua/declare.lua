@@ -8,9 +8,6 @@
 -- of ends to keep) and `history_ttl` (seconds) from `history` of the stats, and `trends` (yes or no) from `trends`,
 -- which has the time of the last record. Only a worker can raise the number of levels, `priorities`: no producer serves
 -- them.
--- @feature history
--- @include declared
--- @include deepest
 local kept, reply, changed, deepest = declared.read(stats), {}, false, deepest_level(stats)
 local has_terms = redis.call('HEXISTS', stats, 'terms') == 1
 for i = items, math.min(#ARGV - 1, items + 30), 2 do

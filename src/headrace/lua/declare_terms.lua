@@ -12,14 +12,6 @@
 -- declares none. An operator's word stands for all workers that live then. structure: in words, '' for no terms.
 -- offered: path, keys, limits, rates, and the options in words, in JSON. Items: pairs of a path, as in a node without
 -- its level, and its weight; and of 'e' with a slot behind it, and the limit of this value.
--- @feature workers
--- @feature limits
--- @feature fair
--- @include agreed
--- @include clock
--- @include declared
--- @include offers
--- @include require_types
 require_hashes(terms, shares, held, stats)
 require_sorted_sets(workers, lines, ready, stopped, resting, slots, busy)
 local q = {

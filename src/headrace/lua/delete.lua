@@ -6,30 +6,6 @@
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
 -- Reports of children to runs in other slots stay until they are fetched. If there are more jobs of flows, or children of runs, than a call has time for, they go first, each as if cancelled. The
 -- last call removes the rest at once.
--- @feature leases
--- @feature delayed
--- @feature dead
--- @feature workers
--- @feature schedules
--- @feature transfers
--- @feature cancellations
--- @feature history
--- @feature runs
--- @feature builds
--- @feature ordered
--- @feature suspects
--- @feature rates
--- @feature limits
--- @feature fair
--- @include added
--- @include children
--- @include levels
--- @include flows
--- @include events
--- @include record
--- @include remove_by_id
--- @include require_types
--- @include tell_holders
 local known = recorded()
 if known then return known end
 level_streams(stats, levels)
@@ -62,7 +38,7 @@ if #listed > 250 then
   for i = 1, 250 do
     local removed, entry = remove_by_id(q, listed[i], 'deleted')
     gone, lost[#lost + 1] = gone + removed, entry
-    if removed == 0 then mark(flows, listed[i], REMOVED) end
+    if removed == 0 then mark_one(flows, listed[i], REMOVED) end
   end
   tell_holders(control, table.concat(lost, ' '))
   if listening.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end
@@ -99,7 +75,7 @@ redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
   recurring, taken, gate, trends, tallies, outbox, outdue, turns, behind, deaths, asleep, steps, held, slots, settled,
   stopped, terms, shares, lines, ready, resting, busy, cancels, pinned, afar)
-for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
+for _, id in ipairs(listed) do mark_one(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels', 'terms')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')

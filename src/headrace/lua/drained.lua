@@ -5,13 +5,6 @@
 --        it is not empty, an id is taken without a job, or it is not sealed · entries: the number of jobs in line
 --        (waiting, parked, leased, or held back)
 -- COST   15 us
--- @feature schedules
--- @feature transfers
--- @feature history
--- @feature children
--- @include clock
--- @include count_states
--- @include levels
 level_streams(stats, levels)
 local counts = count_states({
   -- @queue without held

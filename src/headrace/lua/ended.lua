@@ -6,13 +6,6 @@
 -- COST   3 us + 1 us per job; jobs without an id of their own are read, at most 1 MiB of them
 -- Items: ids, at most 1,000. The order of an end's parts: state, ms, attempt (0 unknown), 1 with a result, worker or
 -- '-', reason; a blank between them.
--- @feature dead
--- @feature history
--- @include cancellations
--- @include is_entry_id
--- @include levels
--- @include page
--- @include read_ends
 local q = {
   -- @queue
   levels = level_streams(stats, levels),

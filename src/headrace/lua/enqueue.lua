@@ -8,18 +8,6 @@
 -- `data` first. levels: the streams of the priority levels after the first, for all forms but "plain". A delayed job
 -- needs an id; a job that is due before all others wakes a reader. A sealed shard answers the error SHARDS and the
 -- version of the table that sealed it, and adds nothing. Bounded by the client: at most 1,000 items, 1 MiB.
--- @feature delayed
--- @include add
--- @include cancellations
--- @include clock
--- @include due_at
--- @include levels
--- @include max_job_size
--- @include number
--- @include events
--- @include record
--- @include require_types
--- @include wake_one
 local known = recorded()
 if known then return known end
 local reply = {}
@@ -67,7 +55,7 @@ at = items
 while at <= #ARGV do
   local fields, last = {}, at + 2 + ARGV[at + 2]
   for i = at + 3, last do fields[#fields + 1] = ARGV[i] end
-  local id, added = add(q, now, ARGV[at], ARGV[at + 1], fields)
+  local id, added = add_job(q, now, ARGV[at], ARGV[at + 1], fields)
   reply[#reply + 1], reply[#reply + 2] = id, added
   at = last + 1
 end

@@ -15,26 +15,6 @@
 -- enqueue; a new job is delayed for so long. replace=1: a job that has not begun gets the fields of this one, and its
 -- delay. With `together`, a sealed shard answers the error SHARDS and that version, before any write. Bounded by the
 -- client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
--- @feature leases
--- @feature delayed
--- @feature runs
--- @feature ordered
--- @feature flows
--- @include add
--- @include backlog
--- @include cancellations
--- @include clock
--- @include due_at
--- @include fields
--- @include levels
--- @include number
--- @include page
--- @include events
--- @include record
--- @include require_types
--- @include take_until
--- @include unstarted_job
--- @include wake_one
 local PRESENT, ADDED, REPLACED, MOVED, DROPPED, REFUSED, UNSEEN, SEALED = 0, 1, 2, 3, 4, 5, 6, 7
 local CONDITIONS = {unique = true, throttle = true, debounce = true, max_wait = true, replace = true}
 local known = recorded()
@@ -122,7 +102,7 @@ for i, job in ipairs(wanted) do
   if not outcome and room < 1 then outcome = REFUSED end
   if not outcome then
     local new, soonest
-    id, new, soonest = add(q, now, id, job.debounce and string.format('+%.0f', job.debounce) or job.delay, job.fields)
+    id, new, soonest = add_job(q, now, id, job.debounce and string.format('+%.0f', job.debounce) or job.delay, job.fields)
     outcome, first = new, first or soonest
     if new == ADDED then
       room, ids_added[#ids_added + 1] = room - 1, id

@@ -18,8 +18,7 @@ redis.call('HINCRBY', stats, 'enqueued', '1')
 if call ~= '' then redis.call('SET', lane, call .. ' ' .. id, 'PX', '600000') end
 if not listening and #payload <= 4096 then return id end
 
--- @include events
--- @include max_job_size
+-- @fragments
 keep_max_job_size(stats, #payload)
 if listening and listeners(stats, events, 'added').added then publish(events, 'added', {id}) end
 return id

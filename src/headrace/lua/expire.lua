@@ -6,20 +6,6 @@
 --        1 MiB of jobs
 -- cursor: '-' at first; leases of jobs that are handed out for the first time after the first call go on.
 -- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are notified.
--- @feature leases
--- @feature workers
--- @feature suspects
--- @include limits
--- @include held_by
--- @include is_entry_id
--- @include is_reserved
--- @include page
--- @include finish
--- @include events
--- @include record
--- @include require_types
--- @include tell_holders
--- @include wake_many
 local q = {
   -- @queue without released, limited
   levels = {}, -- jobs that wait at another level are not leased
@@ -34,7 +20,7 @@ local listening = listeners(stats, events, 'reclaimed')
 local rows, next_cursor, last = {}, '', nil
 if wanted > #ARGV then
   local from, upto = string.match(cursor, '^(%S+) (%S+)$')
-  last = upto or pending(jobs, 'workers')[3]
+  last = upto or pending_rows(jobs, 'workers')[3]
   rows = last and redis.call('XPENDING', jobs, 'workers', from or cursor, last, limit) or {}
   if #rows == limit then next_cursor = '(' .. rows[#rows][1] .. ' ' .. last end
 end

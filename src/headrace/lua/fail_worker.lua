@@ -4,17 +4,6 @@
 -- REPLY  {moved, more}: more 1 = call again
 -- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
 -- name: a registration, `<name>.<random>`, or the part before its last dot; or any consumer of the group.
--- @feature leases
--- @feature workers
--- @feature suspects
--- @include limits
--- @include page
--- @include events
--- @include record
--- @include require_types
--- @include take_over
--- @include tell_holders
--- @include wake_many
 local known = recorded()
 if known then return known end
 local summary = redis.pcall('XPENDING', jobs, 'workers')

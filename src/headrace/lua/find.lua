@@ -8,23 +8,6 @@
 -- COST   10 us + 0.5 us per record; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other
 --        state
 -- cursor: '' at first. One call searches a bounded part of the dead letters, the newest first.
--- @feature leases
--- @feature delayed
--- @feature dead
--- @feature history
--- @feature ordered
--- @feature flows
--- @include clock
--- @include fields
--- @include is_entry_id
--- @include is_reserved
--- @include levels
--- @include page
--- @include stretch_back
--- @include read_ends
--- @include runs
--- @include stored
--- @include tried
 local q = {
   -- @queue
   levels = level_streams(stats, levels),
@@ -83,10 +66,10 @@ local function at_the_end()
   local row, how, run = ended_row(id, end_of(ends, stats, id))
   if row then return {now, row, '', unpack(run or {})}, how end
 end
-local answer, how = at_the_end()
-if answer and how ~= 'dead' then return answer end
+local kept_end, how = at_the_end()
+if kept_end and how ~= 'dead' then return kept_end end
 -- The newest first: an id may have died more than once.
-local function carries(letter, fields)
+local function has_id(letter, fields)
   for i = 1, #fields - 1, 2 do
     if fields[i] == 'id' and fields[i + 1] ~= '' then return fields[i + 1] == id end
   end
@@ -94,7 +77,7 @@ local function carries(letter, fields)
 end
 local page, more = stretch_back(new_budget(), dead, cursor == '' and '+' or cursor, '-', 1000)
 for i = 1, #page do
-  if carries(page[i][1], page[i][2]) then return found({page[i][1], page[i][2], 'dead', 0, 0, '', 0}, nil, page[i][1]) end
+  if has_id(page[i][1], page[i][2]) then return found({page[i][1], page[i][2], 'dead', 0, 0, '', 0}, nil, page[i][1]) end
 end
-if not more and answer then return answer end
+if not more and kept_end then return kept_end end
 return {now, {}, more and '(' .. page[#page][1] or ''}

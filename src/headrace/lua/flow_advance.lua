@@ -14,27 +14,6 @@
 -- to a failed child), each child {name, stage, delay, number of fields, fields... without its id} · {"event", id,
 -- stage}: a row of flow_events · {"forget", id, stage}: a member that can't be a job of a run · {"cancel", id}. At most
 -- 1,000 children.
--- @feature leases
--- @feature delayed
--- @feature dead
--- @feature workers
--- @include cancellations
--- @include clock
--- @include fields
--- @include limits
--- @include held_by
--- @include keep_dead
--- @include history
--- @include flows
--- @include note_event
--- @include number
--- @include page
--- @include record
--- @include remove_by_id
--- @include require_types
--- @include depart
--- @include runs
--- @include tell_holders
 whole(result_ttl, 1)
 local known = recorded()
 if known then return known end
@@ -82,23 +61,17 @@ for i = #PARTS * stages + 1, #others do
   foreign[run] = type(length) == 'table' and length.err or nil
 end
 
--- @include flow_ends
--- @include flow_fan
--- @include flow_kept
--- @include flow_moves
--- @include flow_parents
--- @include flow_reasons
--- @include flow_run
+-- @fragments
 
 -- 2. Items: jobs move on, die, get the mark of an event, or are cancelled.
 -- Whether the job *id* that a stage's queue holds, or held, under *nonce* is the job that its run knows there; `late` is a
 -- job that was redriven when its run's state was gone.
-local function known_as(job, id, stage, nonce)
+local function known_how(job, id, stage, nonce)
   if not job.how then return not string.match(id, ABOVE) and 'late' end
-  return job.stage == stage and same(job.nonce, nonce) and job.how
+  return job.stage == stage and same_entry(job.nonce, nonce) and job.how
 end
 -- The row of an entry in the pending list; nil without a group.
-local function row_of(q, entry) return redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] end
+local function row_in(q, entry) return redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] end
 -- Whether the caller may settle a lease: it holds it, or asks for no fence.
 local function may_settle(q, item)
   return worker == '' or held_by(q.jobs, worker, {item.entry}, {item.count})[1]
@@ -109,10 +82,10 @@ local function move(run, item)
   local stage = item.stage
   local entry = item.entry
   local q = queues[stage]
-  local registered = redis.call('HGET', q.ids, id) == entry
+  local is_named = redis.call('HGET', q.ids, id) == entry
   local job = where(run, id)
-  local what, nonce = outside(registered and q, id)
-  local how = nonce and known_as(job, id, stage, nonce)
+  local what, nonce = outside(is_named and q, id)
+  local how = nonce and known_how(job, id, stage, nonce)
   local ours = how == 'active' or how == 'dead' or how == 'late'
   if not may_settle(q, item) then return 0 end
   if ours and not parents.known(run, id) then return 0 end
@@ -123,11 +96,11 @@ local function move(run, item)
   local wanted = q.history or goes and (fans or not known_job)
   local body = wanted and redis.call('XRANGE', q.jobs, entry, entry)[1]
   if body then weigh(budget, body[2]) end
-  local row = body and row_of(q, entry)
+  local row = body and row_in(q, entry)
   local more = body and histories.of_entry(q, id, entry, body, row) or {}
   if depart(q, {entry}, {ids = {id}}) == 0 then return 0 end
   runs.forget(q.steps, id)
-  if registered then redis.call('ZREM', q.flows, id) end
+  if is_named then redis.call('ZREM', q.flows, id) end
   if not ours then -- a job of no flow with a flow's header; or a redriven job that was created again before
     redis.call('HINCRBY', q.stats, 'completed', 1)
     histories.note(q, 'completed', id, more)
@@ -151,7 +124,7 @@ local function move(run, item)
   if fans then
     -- If it dies as a parent and is redriven, its token must go on growing.
     local deliveries = math.max(1, tonumber(parse(body[2]).attempt or 0) + (row and row[4] or 0))
-    fan(run, id, job, entry, deliveries, item.target, item.policy, item.children, more)
+    fan_out(run, id, job, entry, deliveries, item.target, item.policy, item.children, more)
   else
     redis.call('HINCRBY', q.stats, 'completed', 1)
     histories.note(q, 'completed', id, more)
@@ -159,7 +132,7 @@ local function move(run, item)
       redis.call('HSETNX', q.stats, 'cancelled', 0) -- so that a new job of its id looks
       cancellations.note(q.cancels, {id}, result_ttl)
       histories.add(q, 'cancelled', id, more)
-      cancelled(run, id, job, reasons.of_cancel(run, id))
+      cancelled(run, id, job, causes.of_cancel(run, id))
     else
       go(run, id, job, item.target)
     end
@@ -175,7 +148,7 @@ local function set_aside(run, item)
   local body = redis.call('XRANGE', q.jobs, entry, entry)[1]
   if not body then return 0 end
   local own, headers = parse(body[2])
-  local row = row_of(q, entry)
+  local row = row_in(q, entry)
   local releases = tonumber(redis.call('HGET', q.released, entry) or 0) or 0
   local more = histories.of_entry(q, id, entry, body, row)
   if redis.call('HGET', q.ids, id) == entry then redis.call('ZREM', q.flows, id) end
@@ -217,8 +190,8 @@ function event(run, id, stage)
   local what, nonce = outside(q, id)
   if what == NOTHING or not parents.known(run, id) then return 0 end
   redis.call('ZREM', q.flows, id)
-  local how = known_as(job, id, stage, nonce)
-  local why = reasons.of_death(q, id)
+  local how = known_how(job, id, stage, nonce)
+  local why = causes.of_death(q, id)
   if what == REDRIVEN then
     redriven(run, id, stage, nonce, how, job)
   elseif how == 'active' or how == 'blocked' or how == 'dead' then
@@ -227,14 +200,14 @@ function event(run, id, stage)
       redis.call('HDEL', run, 'result:' .. stage .. ':' .. id)
       go(run, id, job, q.next)
     elseif what == DIED then
-      reasons.keep(run, id, why)
-      set(run, id, job, 'dead')
+      causes.keep(run, id, why)
+      set_place(run, id, job, 'dead')
       if how ~= 'dead' then end_job(run, id, job) end -- otherwise it was redriven, and died again before we knew
     elseif what == CANCELLING then
       remove(q, run, id)
-      cancelled(run, id, job, reasons.of_cancel(run, id))
+      cancelled(run, id, job, causes.of_cancel(run, id))
     else
-      cancelled(run, id, job, reasons.of_removal)
+      cancelled(run, id, job, causes.of_removal)
     end
   end
   return 1

@@ -3,7 +3,6 @@
 -- ARGV   limit count
 -- REPLY  {number of the key, id, ...}, at most `limit` of a key, to pass on to flow_advance
 -- COST   2 us per stage when there is nothing
--- @include flows
 local reply = {}
 local stages = {flows, unpack(others)}
 if redis.call('EXISTS', unpack(stages)) == 0 then return reply end

@@ -11,8 +11,6 @@
 -- the stage of a child. why: the reason of a job that is dead, or was cancelled. '' is unknown.
 -- A reply may end within an item: then the item has a cursor, with which the next call begins at that item, and answers
 -- the results and children that follow. shown: how many earlier replies had, 0 at the first part of an item.
--- @include page
--- @include strings_of
 local reply, budget, room, begun = {}, new_budget(), 500, false
 local names = items + stages - 1 -- in ARGV the names of stages come before the ids of jobs
 -- A result within the budget: false when the budget is spent; at least one.
@@ -67,12 +65,12 @@ local function read(id, from)
     passed = passed + 1
     if passed > shown then
       if room == 0 then return row(passed - 1) end
-      local end_of, last = string.match(redis.call('HGET', flow, 'at:' .. child) or '', '^(%a+) (%S+)')
-      local kept = end_of == 'done' and result(last, child)
-      if end_of == 'done' and kept == false then return row(passed - 1) end
+      local how_it_ended, last = string.match(redis.call('HGET', flow, 'at:' .. child) or '', '^(%a+) (%S+)')
+      local kept = how_it_ended == 'done' and result(last, child)
+      if how_it_ended == 'done' and kept == false then return row(passed - 1) end
       local at = #children
       local left = timed and last and redis.call('HGET', flow, 'left:' .. last .. ':' .. child) or ''
-      children[at + 1], children[at + 2] = string.match(child, '[^/]*$'), end_of and end_of .. ' ' .. last .. ' ' .. left or ''
+      children[at + 1], children[at + 2] = string.match(child, '[^/]*$'), how_it_ended and how_it_ended .. ' ' .. last .. ' ' .. left or ''
       children[at + 3], children[at + 4] = kept and 1 or 0, kept or ''
       room = room - 1
     end

@@ -6,22 +6,10 @@
 -- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events, cancels of the stage's queue. A
 -- sealed shard answers the error SHARDS and the version of the table that sealed it, and begins nothing. attributes: JSON.
 -- Items: `members` entries for the index, then the job's fields.
--- @feature leases
--- @feature delayed
--- @feature cancellations
--- @feature flows
--- @include clock
--- @include due_at
--- @include enter_stage
--- @include note_event
--- @include number
--- @include record
--- @include require_types
-local run, jobs, wake, ids, released, delayed, bodies, stats, flows, events, cancels = unpack(others)
-local q = {
-  jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
-  flows = flows, events = events, cancels = cancels, levels = {n = 0},
-}
+local run, q = others[1], {levels = {n = 0}}
+for i, part in ipairs({'jobs', 'wake', 'ids', 'released', 'delayed', 'bodies', 'stats', 'flows', 'events', 'cancels'}) do
+  q[part] = others[i + 1]
+end
 members = whole(members, 0, #ARGV - items + 1)
 local first = items + members -- of the job's fields
 due_at(delay, 0)
@@ -33,7 +21,7 @@ if type(length) == 'table' then return length end
 require_streams(q.wake)
 require_hashes(run, q.ids, q.released, q.bodies, q.stats)
 require_sorted_sets(index, q.delayed, q.flows, q.cancels)
-local sealed = redis.call('HGET', stats, 'shards')
+local sealed = redis.call('HGET', q.stats, 'shards')
 local going = redis.call('HMGET', run, 'state', 'live')
 -- The run has ended, but a job of it was redriven and goes on: the id stays taken until that job has ended, too.
 if going[1] == 'running' or tonumber(going[2] or 0) > 0 then return answer(0) end
@@ -41,7 +29,7 @@ if sealed then error('SHARDS ' .. sealed, 0) end
 local now, fields, listed = clock(), {}, {}
 for i = items, first - 1 do listed[#listed + 1] = ARGV[i] end
 for i = first, #ARGV do fields[#fields + 1] = ARGV[i] end
-local nonce = nonces(run, now, 1)
+local nonce = reserve_nonces(run, now, 1)
 enter_stage(q, id, now, delay, fields, nonce)
 redis.call('DEL', run) -- the state of a run that has ended
 nonce = string.format('%.0f', nonce)

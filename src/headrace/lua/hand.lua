@@ -9,12 +9,6 @@
 -- digits> <queue> <nonce>', in closing '<number of the shard> <queue> <nonce>'. from: 0 at first. A job is sent while
 -- it is in the outbox. After its arrival it is closing: its shard learns that the job will not be sent again (close),
 -- and may forget the nonce.
--- @feature transfers
--- @include clock
--- @include number
--- @include page
--- @include scanned
--- @include require_types
 require_hashes(outbox)
 require_sorted_sets(outdue, closing)
 local at = items

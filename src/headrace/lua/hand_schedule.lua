@@ -6,8 +6,6 @@
 -- COST   5 us + 2 us per set that workers have declared here
 -- The next tick of a suspended schedule is 10^14 ms later, so it never comes here. `take_schedule` in the other shard
 -- and `unschedule` here follow. A paused schedule (see pause_schedule) stays paused there.
--- @feature schedules
--- @include strings_of
 local kept, due = redis.call('HGET', schedules, name), tonumber(redis.call('ZSCORE', ticks, name) or 0)
 if not kept then return {} end
 if due < 1e14 or due >= 2e14 and due < 3e14 then

@@ -3,5 +3,4 @@
 -- ARGV   (none)
 -- REPLY  their number
 -- COST   3 us
--- @feature transfers
 return redis.call('HLEN', outbox)

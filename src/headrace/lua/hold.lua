@@ -7,20 +7,6 @@
 -- token, id, enq: as in step. began: as in suspend. waits_for: the builds that may continue it, in words. It spends no
 -- attempt, and sleeps for at least 5 s: longer where many runs do, so that a queue hands out 200 of them a second. A
 -- worker of such a build lets it go on before: see unpin.
--- @feature leases
--- @feature suspects
--- @feature workers
--- @include began
--- @include builds
--- @include clock
--- @include finish
--- @include limits
--- @include held_by
--- @include number
--- @include record
--- @include require_types
--- @include runs
--- @include wake_one
 local known = recorded()
 if known then return known end
 require_hashes(steps, released, deaths, facts, pinned)

@@ -5,10 +5,6 @@
 -- COST   10 us + 20 us per report
 -- home: the prefix of the keys of the children's queue. open, items: as reports answered them, each an id and a report. A
 -- report of a run that is gone, or of a child that has another record by now, changes nothing.
--- @include children
--- @include clock
--- @include require_types
--- @include runs
 require_streams(wake)
 require_hashes(steps, ids)
 require_sorted_sets(asleep, afar)

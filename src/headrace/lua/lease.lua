@@ -25,12 +25,6 @@
 -- makes an order: jobs with the same value of this header are handed out one at a time, in the order of their entries,
 -- and the others wait with the consumer `behind`. levels: the streams of the later priority levels; a job of them that
 -- is handed out moves to the jobs stream, with an id and its `enq`.
--- @feature leases
--- @feature delayed
--- @feature suspects
--- @feature workers
--- @include clock
--- @include record
 
 local known = recorded() -- the call was answered before, but its reply was lost
 
@@ -134,17 +128,7 @@ do
   end
 end
 
--- @include lease_limits
--- @include leasing
--- @include levels
--- @include max_job_size
--- @include newer
--- @include older
--- @include page
--- @include portion
--- @include rates
--- @include runs
--- @include take_turns
+-- @fragments
 
 -- 3. The jobs of a lost reply are still in the pending list.
 if known then -- the reply was lost

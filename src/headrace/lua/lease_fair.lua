@@ -9,24 +9,12 @@
 -- The rule and the keys are in docs/explanation/fairness.md. batch: how many jobs run as one batch, and share its time.
 -- one_value 1: only jobs of one value. heir_of: its jobs go to the front of their lines. buckets: the one of 0 ms of
 -- `lease`, if the queue is ordered; the rate limits are among the terms.
--- @feature leases
--- @feature delayed
--- @feature workers
--- @feature fair
--- @include clock
--- @include record
 local known = recorded() -- the call was answered before, but its reply was lost
 whole(lease)
 local woke = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'idle')
 local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'idle') or {}
 if woken == '2' and not known and not (woke[1] or woke.err or tokens[1] or tokens.err) then return {1, -1, {}, {}, 0, -1} end
--- @include agreed
--- @include filing
--- @include limits
--- @include max_job_size
--- @include picking
--- @include reading
--- @include wake_one
+-- @fragments
 
 -- 1. The short way: `fair` without limits, and nothing but new jobs and lines of jobs that were never leased. The picks are
 -- those of the full way, without its other questions, which take more than half of a call for one job.
@@ -110,18 +98,7 @@ do
   end
 end
 
--- @include lease_limits
--- @include leasing
--- @include levels
--- @include looking
--- @include page
--- @include rates
--- @include read_in_order
--- @include requeue_front
--- @include require_types
--- @include runs
--- @include suspects
--- @include take_turns
+-- @fragments
 
 if known then -- the jobs of a lost reply are still in the pending list
   local again, died = leasing.again(known, jobs, worker, released, deaths, max_attempts)

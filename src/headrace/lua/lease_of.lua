@@ -4,10 +4,6 @@
 -- REPLY  {worker, count, until}: the fence of its settlements · until in ms of the server's clock, 0 if that is not
 --        known · {} if it is not leased
 -- COST   6 us
--- @feature leases
--- @feature workers
--- @include clock
--- @include is_reserved
 local row = (redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1) or {})[1]
 if not row or is_reserved(row[2]) then return {} end
 local deadline = tonumber(redis.call('ZSCORE', leases, entry) or nil)

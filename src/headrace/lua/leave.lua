@@ -3,15 +3,6 @@
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again; with `idle`: the worker holds jobs, and stays registered
 -- COST   10 us + 3 us per job released
--- @feature leases
--- @feature workers
--- @feature suspects
--- @include events
--- @include limits
--- @include page
--- @include finish
--- @include require_types
--- @include wake_many
 local mine = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
 if mine.err and not string.find(mine.err, 'NOGROUP', 1, true) then return mine end
 if idle and #mine > 0 then return {0, 1} end

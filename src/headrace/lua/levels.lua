@@ -3,5 +3,4 @@
 -- ARGV   (none)
 -- REPLY  the number; 0 as long as no job ever had a priority, and no worker declares more
 -- COST   3 us
--- @include deepest
 return deepest_level(stats)

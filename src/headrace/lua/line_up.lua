@@ -4,23 +4,6 @@
 -- REPLY  1 there are more jobs to look at: call again · 0 that was all
 -- COST   20 us + 5 us per job, at most 1 MiB of them
 -- Jobs of later levels are looked at when they may be next. buckets: as for lease_fair.
--- @feature leases
--- @feature ordered
--- @feature suspects
--- @feature limits
--- @feature fair
--- @include agreed
--- @include clock
--- @include filing
--- @include lease_limits
--- @include max_job_size
--- @include picking
--- @include rates
--- @include read_in_order
--- @include reading
--- @include require_types
--- @include take_turns
--- @include wake_one
 require_hashes(terms, shares, held)
 require_sorted_sets(lines, ready, stopped, resting, slots)
 local t = agreed.read(terms)

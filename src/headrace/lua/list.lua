@@ -13,25 +13,6 @@
 -- value: only waiting jobs of this value, level by level in the order of their line: see of_value.
 -- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
 -- jobs, 'ms-0' for dead letters, 'ms' with newest.
--- @feature leases
--- @feature delayed
--- @feature dead
--- @feature history
--- @feature ordered
--- @feature flows
--- @include clock
--- @include delivered
--- @include is_reserved
--- @include levels
--- @include of_value
--- @include page
--- @include stretch_back
--- @include scanned
--- @include read_ends
--- @include runs
--- @include stored
--- @include tried
--- @include waiting
 level_streams(stats, levels)
 local rows, next_cursor, budget = {}, '', new_budget()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
@@ -81,7 +62,7 @@ local function waiting_of_value()
   local level, from = string.match(cursor, '^(%d) (.*)$')
   local part = string.match(cursor, '^(%d) own ') and 'own' or 'jobs'
   level, from = tonumber(level or 0), string.match(from or '', '^%a+ (.*)$') or '-'
-  local handed = part == 'jobs' and delivered(jobs)
+  local last_handed = part == 'jobs' and delivered(jobs)
   local page, more = stretch(budget, part == 'own' and levels[level] or jobs, from, '+', 1000)
   for i = 1, #page do
     local entry, fields = page[i][1], page[i][2]
@@ -96,7 +77,7 @@ local function waiting_of_value()
       local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
       local owner = row and row[2] or ''
       local parked = is_parked(owner) and not runs.suspended(owner)
-      local new = not row and (not handed or redis.call('XRANGE', jobs, '(' .. handed, entry, 'COUNT', 1)[1])
+      local new = not row and (not last_handed or redis.call('XRANGE', jobs, '(' .. last_handed, entry, 'COUNT', 1)[1])
       if new or parked or owner == 'idle' or owner == 'behind' then
         fields = tried.fields(turns, entry, fields, budget)
         add(entry, fields, parked and not is_lined(owner) and 'parked' or 'waiting', row and row[4] or 0, owner, row and row[3] or 0)

@@ -6,11 +6,6 @@
 -- COST   25 us + 0.1 us per consumer + 0.1 us per run that waits, at most 100 of them
 -- The next jobs: the first parked job and the first new job of each level, up to 1 MiB. The longest wait is that of the
 -- 100 runs whose jobs are the oldest.
--- @include about_queue
--- @include count_states
--- @include levels
--- @include oldest
--- @include page
 known_streams(stats, levels)
 local reply, holding = count_states({
   -- @queue

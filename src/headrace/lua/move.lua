@@ -11,29 +11,6 @@
 -- limits there; one whose id is taken there stays where it is, and so does one of a flow, a child of a run, a run that
 -- sleeps or waits for a signal, and one that has children in other slots. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
 -- first enqueue.
--- @feature leases
--- @feature delayed
--- @feature ordered
--- @feature flows
--- @feature children
--- @include fields
--- @include limits
--- @include is_entry_id
--- @include is_reserved
--- @include history
--- @include last_entry_id
--- @include levels
--- @include number
--- @include page
--- @include events
--- @include record
--- @include require_types
--- @include depart
--- @include runs
--- @include stale_lines
--- @include stored
--- @include tried
--- @include waiting
 local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events, to_steps, to_cancels = unpack(target)
 local known = recorded()
 if known then return known end
@@ -60,7 +37,7 @@ local function move_run(id)
   if run then weigh(budget, runs.carry(steps, id, run, to_steps, id)) end
 end
 local function name_of(stream) return string.match(stream, ':([^:]*):jobs$') or stream end
-local function mark(headers)
+local function add_origin(headers)
   for i = 1, #headers, 2 do
     if headers[i] == 'headrace-from' then return end
   end
@@ -76,7 +53,7 @@ local function put(entry, fields, deliveries, level)
   depart(q, {entry}, {ids = {id}})
   own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
   own.enq = own.enq or string.match(entry, '^%d+')
-  mark(headers)
+  add_origin(headers)
   local moved = append(other, compose(own, headers))
   redis.call('HSET', to_ids, id, moved)
   if releases then redis.call('HSET', to_released, moved, releases) end
@@ -89,7 +66,7 @@ local function put_late(id)
   if not body or not due or stays(id) then return end
   local own, headers = parse(stored(body))
   local releases = redis.call('HGET', released, id)
-  mark(headers)
+  add_origin(headers)
   depart_delayed(q, {id})
   redis.call('HSET', to_bodies, id, cmsgpack.pack(compose(own, headers)))
   redis.call('ZADD', to_delayed, due, id)

@@ -4,9 +4,6 @@
 -- REPLY  1 the state has changed · 0 the queue was in this state already
 -- COST   10 us
 -- pause: 1 pauses the queue; 0 resumes it, and wakes all readers that wait for this.
--- @include record
--- @include require_types
--- @include wake_many
 local known = recorded()
 if known then return known end
 require_streams(wake)

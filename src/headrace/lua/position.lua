@@ -6,11 +6,6 @@
 -- COST   10 us + 1 us per job in front of it, at most `limit` and 1 MiB of them
 -- cursor: '' at first. Add up the numbers of all calls. In a queue that is fair between values, jobs of other values
 -- count as well: those whose entries come before.
--- @include delivered
--- @include is_entry_id
--- @include levels
--- @include page
--- @include waiting_consumers
 local q = {
   -- @queue
   levels = level_streams(stats, levels),
@@ -33,8 +28,8 @@ local function stream_before(from, before)
   return {before, more and before < limit and (#page > 0 and '(' .. page[#page][1] or from) or ''}
 end
 if cursor ~= '' then return row and {-1, ''} or stream_before(cursor, 0) end
-local held, summary = {}, redis.pcall('XPENDING', jobs, 'workers')
-for _, consumer in ipairs(summary[4] or {}) do held[consumer[1]] = tonumber(consumer[2]) end
+local held_by_owner, summary = {}, redis.pcall('XPENDING', jobs, 'workers')
+for _, consumer in ipairs(summary[4] or {}) do held_by_owner[consumer[1]] = tonumber(consumer[2]) end
 local before = 0
 local function pending_before()
   return {math.min(before + #redis.call('XPENDING', jobs, 'workers', '-', entry, limit + 1, owner) - 1, limit), ''}
@@ -43,7 +38,7 @@ end
 for at = 0, q.levels.n do
   for _, consumer in ipairs(waiting_consumers(at)) do
     if owner == consumer[2] then return pending_before() end
-    before = before + (held[consumer[2]] or 0)
+    before = before + (held_by_owner[consumer[2]] or 0)
   end
   if at == (level or 0) and not row then
     local last = at == 0 and delivered(jobs)

@@ -4,12 +4,6 @@
 -- REPLY  1 noted · 0 the lease is lost
 -- COST   15 us
 -- fraction: from 0 to 1. text: at most 200 characters. This is the job's until it ends, or notes other progress.
--- @include clock
--- @include events
--- @include held_by
--- @include number
--- @include require_types
--- @include runs
 require_hashes(steps)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return 0 end
 runs.write(steps, id, runs.of(steps, id, enq))

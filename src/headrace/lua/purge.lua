@@ -7,29 +7,6 @@
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
 -- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
--- @feature leases
--- @feature delayed
--- @feature ordered
--- @feature fair
--- @include agreed
--- @include delivered
--- @include fields
--- @include limits
--- @include history
--- @include is_reserved
--- @include last_entry_id
--- @include levels
--- @include flows
--- @include of_value
--- @include page
--- @include events
--- @include record
--- @include require_types
--- @include depart
--- @include runs
--- @include scanned
--- @include stale_lines
--- @include stored
 local known = recorded()
 if known then return known end
 local q = {
@@ -117,12 +94,12 @@ if wants then
     looks = looks - #page / 2
     return #page == 2 * limit and (from or '-inf ') or nil
   end
-  local handed = delivered(jobs)
+  local last_handed = delivered(jobs)
   -- Whether an entry waits: it is new, or with a consumer of waiting jobs.
   local function waits(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     if row then return row[2] ~= runs.WAITS and is_reserved(row[2]), row[2] end
-    return not handed or redis.call('XRANGE', jobs, '(' .. handed, entry, 'COUNT', 1)[1], ''
+    return not last_handed or redis.call('XRANGE', jobs, '(' .. last_handed, entry, 'COUNT', 1)[1], ''
   end
   -- Its place in its line: as leases drop places without jobs one by one, many of them would hold up the value.
   local function note_place(entry, fields, owner)

@@ -4,14 +4,6 @@
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay.
--- @feature dead
--- @include dead_letter_job
--- @include last_entry_id
--- @include page
--- @include events
--- @include record
--- @include require_types
--- @include runs
 local known = recorded()
 if known then return known end
 require_hashes(steps)

@@ -13,41 +13,6 @@
 -- A worker is dead when its deadline has passed, and workers have swept the queue for one unbroken `timeout`: after a
 -- server restart, every worker looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
 -- after which a job goes to the level before its own, 0 never.
--- @feature leases
--- @feature delayed
--- @feature workers
--- @feature schedules
--- @feature runs
--- @include builds
--- @feature children
--- @feature suspects
--- @feature limits
--- @feature fair
--- @include clear_wake_tokens
--- @include clock
--- @include correct_clock
--- @include death_deadline
--- @include heal_group
--- @include keep_trend
--- @include levels
--- @include number
--- @include page
--- @include finish
--- @include promote
--- @include events
--- @include raise_level
--- @include record
--- @include requeue_front
--- @include stale_children
--- @include stale_deaths
--- @include stale_lines
--- @include stale_runs
--- @include stale_slots
--- @include stale_turns
--- @include sweep
--- @include take_over
--- @include wake_many
--- @include wake_one
 
 -- 1. If no job is leased, delayed, scheduled, held back or in a later level, no worker is late, and the last sweep was
 -- just now, only store the time of this sweep. This needs no record: a repeated call finds the same state, or goes on.
@@ -91,15 +56,15 @@ if alive then redis.call('HSETNX', registered, worker, string.format('%.0f %s', 
 local late, when, long, seen = death_deadline(stats, now, timeout)
 local sure = late and alive
 local rewinding = correct_clock(stats, now, seen, workers, leases, limited)
-local moved, declared, more, budget = 0, 0, rewinding and 1 or 0, new_budget()
+local moved, declared_dead, more, budget = 0, 0, rewinding and 1 or 0, new_budget()
 -- If this is uncertain, remove only a worker that has long been gone and holds no job: in a queue whose workers live
 -- briefly, it is always uncertain.
 local gone = string.format('(%.0f', sure and late or math.max(1, long - 10 * timeout))
-local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 10)
-for _, name in ipairs(dead) do
+local late_workers = redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 10)
+for _, name in ipairs(late_workers) do
   if moved < limit and (sure or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1]) then
     if tonumber(redis.call('ZSCORE', workers, name)) > 0 then
-      declared = declared + 1
+      declared_dead = declared_dead + 1
       redis.call('ZADD', workers, 0, name) -- from now on its beats fail, even if the rest takes several calls
     end
     local number, _, ids_moved = take_over(q, name, limit - moved, budget, listening.reclaimed)
@@ -135,8 +100,8 @@ for level = 1, ageing > 0 and q.levels.n or 0 do
   local stayed = room > 0 and redis.call('XPENDING', jobs, 'workers', 'IDLE', ageing, '-', '+', room, front_of(level)) or {}
   for i = 1, #stayed do stayed[i] = stayed[i][1] end
   park_at(jobs, front_of(level - 1), stayed)
-  local behind = string.format('%.0f', math.max(0, now - ageing))
-  local page, left = stretch(budget, q.levels[level], '-', behind, room)
+  local older_than = string.format('%.0f', math.max(0, now - ageing))
+  local page, left = stretch(budget, q.levels[level], '-', older_than, room)
   raise_level(q, level, level - 1, page)
   if left or #stayed == room then more = 1 end
   room = math.max(0, room - #stayed - #page)
@@ -180,4 +145,4 @@ if homes[1] then
   for i = 1, #homes do wanted[#wanted + 1] = homes[i] end
 end
 if wanted[1] then table.insert(wanted, 1, 0) end
-return answer({moved, again or -1, declared, more, #promoted, ahead(delayed, limited, asleep), ahead(ticks), unpack(wanted)})
+return answer({moved, again or -1, declared_dead, more, #promoted, ahead(delayed, limited, asleep), ahead(ticks), unpack(wanted)})

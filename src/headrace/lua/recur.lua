@@ -6,9 +6,6 @@
 -- COST   10 us + 1 us per worker + 2 us per schedule
 -- set: a name for the schedules of the code, different for each other set; '' for no schedules. names: its schedules.
 -- Schedules that were never declared in this way stay. A worker lives until it leaves, or is declared dead.
--- @feature workers
--- @feature schedules
--- @include strings_of
 local alive, sets, gone = {}, {}, {''}
 local rows = redis.call('HGETALL', recurring)
 for i = 1, #rows, 2 do
@@ -19,7 +16,7 @@ for i = 1, #rows, 2 do
     else gone[#gone + 1] = rows[i] end
   end
 end
-local ours, kept, ended, changed = {}, {}, {}, set ~= '' and not sets[set] and 1 or 0
+local ours, kept, over, changed = {}, {}, {}, set ~= '' and not sets[set] and 1 or 0
 for i = names, #ARGV do
   ours[#ours + 1], kept[ARGV[i]] = ARGV[i], true
 end
@@ -34,11 +31,11 @@ for name, its in pairs(sets) do
     for i = 1, #its do
       if not kept[its[i]] then
         redis.call('ZREM', ticks, its[i])
-        if redis.call('HDEL', schedules, its[i]) == 1 then ended[#ended + 1] = its[i] end
+        if redis.call('HDEL', schedules, its[i]) == 1 then over[#over + 1] = its[i] end
       end
     end
   end
 end
 for i = 1, #gone do redis.call('HDEL', recurring, gone[i]) end -- a full server permits it, and then all later writes
 if set ~= '' then redis.call('HSET', recurring, worker, set, '=' .. set, cmsgpack.pack(ours)) end
-return {changed, unpack(ended)}
+return {changed, unpack(over)}

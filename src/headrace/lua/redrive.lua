@@ -8,19 +8,6 @@
 -- id is taken again stays. Attempts start again at zero. A run keeps its records, but begins again if it was undone as it
 -- died. With a from_step, for a single id, it keeps only the records that began before that step, and signals that no
 -- wait has taken; '' for all. payload: '=' and the new payload, for a single id only; '' for its own.
--- @feature leases
--- @feature dead
--- @feature cancellations
--- @include dead_letter_job
--- @include fields
--- @include last_entry_id
--- @include levels
--- @include flows
--- @include page
--- @include events
--- @include record
--- @include require_types
--- @include runs
 local known = recorded()
 if known then return known end
 local q = {
@@ -74,7 +61,7 @@ for i = 1, #page do
   end
   -- Another job of this id has left, but its flow has not handled that yet: until then it keeps the id.
   local last = flow and redis.call('ZSCORE', flows, own.id)
-  if last and not same(select(2, marked(last)), nonce) then there = true end
+  if last and not same_entry(select(2, marked(last)), nonce) then there = true end
   if (wanted > #ARGV or chosen[own.id]) and not there then
     local kept = runs.of_letter(letter)
     local run = runs.read(steps, kept)

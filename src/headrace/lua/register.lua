@@ -7,11 +7,6 @@
 -- worker: `<name>.<random>`. lease: ms that its leases last. kinds: as for `beat`. seen: '' at first. decide: 1 =
 -- workers in `seen` had time for a beat; a worker without a beat since then is dead. `lease` hands out its jobs, to its
 -- heir first.
--- @feature workers
--- @include clock
--- @include known_as
--- @include number
--- @include tell_holders
 whole(lease)
 local last_seen, others = {}, {}
 for other, deadline in string.gmatch(seen, '(%S+) (%S+)') do last_seen[other] = deadline end

@@ -4,7 +4,6 @@
 -- REPLY  {age, name, value, ...}: age ms since it was told, -1 if nothing was · the fields of the last report
 -- COST   5 us
 -- fields: names and values, at most 20, over the last report; none to read. `at` is the time of the report.
--- @include clock
 local now = clock()
 if #ARGV > fields then
   redis.call('HSET', relayed, 'at', string.format('%.0f', now), unpack(ARGV, fields, math.min(#ARGV, fields + 19)))

@@ -5,16 +5,6 @@
 -- COST   10 us + 3 us per job
 -- pause: ms, 0 for none. During the pause the consumer `limited` has the jobs; after it they come before all other
 -- jobs. Items: entry, delivery count. At most 1,000 jobs.
--- @feature leases
--- @feature suspects
--- @include clock
--- @include limits
--- @include held_by
--- @include finish
--- @include events
--- @include record
--- @include require_types
--- @include wake_many
 local known = recorded()
 if known then return known end
 require_streams(wake)
@@ -25,19 +15,19 @@ local q = {
 }
 holds.check(q)
 local listening = listeners(stats, events, 'released')
-local entries, counts, ended, reply = {}, {}, {}, {}
+local entries, counts, given_back, reply = {}, {}, {}, {}
 for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, seen = held_by(jobs, worker, entries, counts), {}
 for i = 1, #entries do
   local entry = entries[i]
   local first = mine[i] and not seen[entry] -- given twice, a job is released once
   reply[i] = first and 1 or 0
-  if first then ended[#ended + 1], seen[entry] = entry, true end
+  if first then given_back[#given_back + 1], seen[entry] = entry, true end
 end
 local later = pause > 0
-local ids_ended = finish(q, ended, {
+local ids_ended = finish(q, given_back, {
   to = later and 'limited', due = later and clock() + pause, released = '+1', listening = listening.released,
 })
-if not later then wake_many(wake, #ended) end
+if not later then wake_many(wake, #given_back) end
 if listening.released then publish(events, 'released', ids_ended, worker) end
 return answer(reply)

@@ -4,11 +4,6 @@
 -- REPLY  one per job: 1 the lease is still this worker's · 0 it is lost
 -- COST   2 us per job
 -- duration: ms, '' for the worker's own. ttl: as in lease. Items: entry, delivery count. At most 1,000 jobs.
--- @include clock
--- @include held_by
--- @include number
--- @include record
--- @include renewal
 if duration ~= '' then whole(duration) end
 local known = recorded()
 if known then return known end

@@ -7,8 +7,6 @@
 -- quiet: whether it leases none. It stays so until it is told to resume: after its request was lost with the facts, or it
 -- came back under a new name, the request is noted again. text: JSON, see `headrace._model.state.WorkerFacts`. A field of `facts` is a worker, or '?' and a worker that is asked
 -- for something. A full server keeps nothing, and answers all the same.
--- @feature workers
--- @include clock
 local concurrency = tonumber(redis.call('HGET', stats, 'concurrency') or 0)
 local crowded = redis.call('HLEN', facts) > 3 * redis.call('ZCARD', workers) + 20
 redis.pcall('HSET', facts, worker, string.format('%.0f ', clock()) .. text)

@@ -5,11 +5,6 @@
 -- COST   10 us + 1 us per report, at most 1 MiB of them
 -- others: the one key of the reports, which names the parents' queue: see children. gone: ids of children. They stay
 -- taken for ten minutes: a parent that was asked before may start a child once more.
--- @include children
--- @include number
--- @include page
--- @include require_types
--- @include scanned
 local reports = others[1]
 require_hashes(links, reports)
 require_sorted_sets(reported)

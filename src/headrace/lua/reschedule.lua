@@ -6,22 +6,6 @@
 -- A job that a rate limit holds back counts as delayed, too: it goes to the back, or gets this delay, and the limit
 -- decides again at its lease. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job to
 -- the back of the queue now.
--- @feature leases
--- @feature delayed
--- @feature ordered
--- @include clock
--- @include due_at
--- @include fields
--- @include limits
--- @include is_entry_id
--- @include levels
--- @include promote
--- @include events
--- @include record
--- @include require_types
--- @include depart
--- @include tried
--- @include wake_one
 local known = recorded()
 if known then return known end
 local q = {

@@ -8,14 +8,6 @@
 -- duration: ms until the worker counts as dead. The deadline of an idle worker ends in half a ms, which marks it for
 -- others. An idle worker holds no job, and sends a `beat` before its next `lease`, which notifies the others on
 -- `control`.
--- @feature leases
--- @feature delayed
--- @feature workers
--- @feature schedules
--- @feature transfers
--- @feature limits
--- @include clock
--- @include number
 local rows = redis.call('ZRANGE', workers, 0, 100, 'WITHSCORES')
 local pending = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
 local there = redis.call('EXISTS', leases, limited, delayed, ticks, outbox, held) > 0

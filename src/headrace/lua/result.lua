@@ -6,7 +6,6 @@
 -- COST   3 us + 0.5 us per job
 -- Items: the ids, one per key of a result, at most 1,000. A cancelled job has no result: the kept one is of an
 -- earlier job with its id.
--- @include cancellations
 local reply, bytes, noted = {}, 0, cancellations.present(cancels)
 for i, key in ipairs({result, unpack(others)}) do
   local kept = 0

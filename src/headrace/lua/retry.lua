@@ -12,32 +12,6 @@
 -- `headrace-reason` and `headrace-traceback`, until its next retry, and its attempts so far as `headrace-attempts`. The
 -- job ended by itself, so it is no longer a suspect. Deliveries whose holder died spend no attempt: from now on they
 -- count as releases.
--- @feature leases
--- @feature delayed
--- @feature dead
--- @feature ordered
--- @feature suspects
--- @include clock
--- @include due_at
--- @include failure
--- @include fields
--- @include limits
--- @include held_by
--- @include keep_dead
--- @include history
--- @include levels
--- @include link_attempt
--- @include flows
--- @include number
--- @include finish
--- @include events
--- @include record
--- @include require_types
--- @include depart
--- @include runs
--- @include tried
--- @include wake_many
--- @include wake_one
 local known = recorded()
 if known then return known end
 local q = {
@@ -75,8 +49,8 @@ for i, entry in ipairs(entries) do
     local free = releases + (watched and tonumber(redis.call('HGET', deaths, entry) or 0) or 0)
     if spend == '-1' then releases, free = deliveries, deliveries end
     local id = own_fields.id or entry
-    local registered = redis.call('HGET', ids, id)
-    local ours = not registered or registered == entry -- otherwise a bare XADD gave a second job this id
+    local named = redis.call('HGET', ids, id)
+    local ours = not named or named == entry -- otherwise a bare XADD gave a second job this id
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     local reason = failures.set_reason(own_fields, reasons[i])

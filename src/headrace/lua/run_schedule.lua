@@ -3,14 +3,6 @@
 -- ARGV   call, name
 -- REPLY  the id of the job: '<name>@<ms>-now' · '' no schedule has that name
 -- COST   20 us
--- @feature schedules
--- @include add
--- @include clock
--- @include levels
--- @include events
--- @include record
--- @include require_types
--- @include scheduled
 local known = recorded()
 if known then return known end
 local q = {
@@ -30,7 +22,7 @@ while redis.call('HEXISTS', ids, id()) == 1 do now = now + 1 end -- of calls in 
 for i = 1, #fields do job[i] = fields[i] end
 table.insert(job, 3, 'id')
 table.insert(job, 4, id())
-add(q, now, id(), '', job)
+add_job(q, now, id(), '', job)
 redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, fields, string.format('%.0f ', now) .. id()}))
 if listening.added then publish(events, 'added', {id()}) end
 return answer(id())

@@ -6,8 +6,6 @@
 --        that began it, or '' · waits_for: the builds that it was held back for, in words, or '' · held: until when
 -- COST   5 us + 3 us per run
 -- ids: each followed by the ms of the job's first enqueue, '' if unknown.
--- @include require_types
--- @include runs
 require_hashes(steps)
 local reply = {}
 for i = ids, #ARGV, 2 do

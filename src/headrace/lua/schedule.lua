@@ -6,13 +6,6 @@
 -- timing: 'every <ms>' or 'cron <zone> <expression>'. missed: skip, once or all. due: ms of the first tick; if a
 -- schedule of this name has this timing already, its next tick stays. fields: `data` and headers of its jobs. A paused
 -- schedule stays paused, and its last run stays known.
--- @feature schedules
--- @include number
--- @include paused_tick
--- @include record
--- @include require_types
--- @include scheduled
--- @include wake_one
 whole(due)
 local known = recorded()
 if known then return known end

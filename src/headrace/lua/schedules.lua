@@ -7,11 +7,6 @@
 -- which: 'all'; 'due' for schedules with a due tick; 'one' for the schedule that cursor names; or 'none'. cursor: '' at
 -- first. last: '<ms> <id>' of the last job that it enqueued, or ''. fields: of its jobs, of 'one' only. due: 2 * 10^14
 -- more if it is paused.
--- @feature schedules
--- @include clock
--- @include page
--- @include scanned
--- @include scheduled
 local now, names, rows, budget = clock(), {}, {}, new_budget()
 local moment = string.format('%.0f', now)
 -- The cursor of a list is the last listed schedule, 'due name': it may have moved, or ended, since.

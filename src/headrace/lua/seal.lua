@@ -5,7 +5,6 @@
 -- COST   4 us
 -- version: the version of the table that seals the shard; `enqueue` answers it before any write. 0: only return the
 -- settings. A seal is final.
--- @include number
 local kept = redis.call('HMGET', stats, 'shards', 'paused')
 if version > tonumber(kept[1] or 0) then
   redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes

@@ -5,9 +5,6 @@
 -- COST   5 us
 -- concurrency: at most 10,000; 0 to follow the code again. The answer to the next `report` of a worker has it; a message
 -- on `control` makes all of them report at once.
--- @feature workers
--- @include number
--- @include tell_holders
 concurrency = whole(concurrency, 0, 10000)
 if concurrency > 0 then
   redis.call('HSET', stats, 'concurrency', concurrency)

@@ -14,11 +14,6 @@
 -- in a line for a while: then 5,000 places are compared with the jobs in lines, if these are
 -- 2,000 at most, for 5 ms; with more jobs the number is too high until upkeep has tidied. Of a value with the most run time,
 -- 100 lines of each level are asked for their oldest job.
--- @feature fair
--- @include agreed
--- @include clock
--- @include limits
--- @include is_reserved
 local t = agreed.read(terms)
 local paused = (cursor == '' or cursor == '-') and agreed.paused(terms) or {}
 if not t then return {'', '0', {}, '', paused} end
@@ -35,8 +30,8 @@ for i = 1, #heaviest, 2 do show(heaviest[i], heaviest[i + 1]) end
 if first and #values < most then -- values whose jobs run, and none has ended
   local found = redis.call('HSCAN', shares, 0, 'MATCH', '[0-9]*', 'COUNT', 200)[2]
   for i = 1, #found, 2 do
-    local path, _, ends = string.sub(found[i], 2), agreed.split(found[i])
-    if #ends == t.depth and not known[path] and #values < most then show(path, '0') end
+    local path, _, ends_at = string.sub(found[i], 2), agreed.split(found[i])
+    if #ends_at == t.depth and not known[path] and #values < most then show(path, '0') end
   end
 end
 -- The first places of the lines from a member of `lines` on, each given to *take*. Answers where to go on, nil at the end.
@@ -67,9 +62,9 @@ local function note_first(it, line, place)
   place = first_of(line, place)
   if place and not (it.first and it.first <= place) then it.first = place end
 end
-local levels, following = tonumber(redis.call('HGET', stats, 'levels') or 0), nil
+local deepest, following = tonumber(redis.call('HGET', stats, 'levels') or 0), nil
 for _, it in ipairs(values) do
-  for level = 0, levels do
+  for level = 0, deepest do
     local node = level .. it.path
     each_line('[' .. node, '(' .. node .. '\255', 100, function(line, place) note_first(it, line, place) end)
   end
@@ -123,24 +118,24 @@ end
 local rows, total, now = {}, 0, clock()
 local _, scores = 0, redis.call('ZRANGE', busy, 0, -1, 'WITHSCORES')
 for i = 2, #scores, 2 do total = total + tonumber(scores[i]) end
-local ended = {} -- ended jobs are counted as leased until the next lease
+local ended_jobs = {} -- ended jobs are counted as leased until the next lease
 for _, text in ipairs(redis.call('LRANGE', settled, 0, 999)) do
   local bytes, at = string.match(text, '^%S+ %S+ %d+ (%d+):()')
   if bytes then
-    local _, ends = agreed.split(string.sub(text, at, at + bytes - 1))
-    local node = string.sub(text, at, at - 1 + (ends[t.depth] or 1))
-    ended[node] = (ended[node] or 0) + 1
+    local _, ends_at = agreed.split(string.sub(text, at, at + bytes - 1))
+    local node = string.sub(text, at, at - 1 + (ends_at[t.depth] or 1))
+    ended_jobs[node] = (ended_jobs[node] or 0) + 1
   end
 end
 local limit = {}
 for _, one in ipairs(t.depth == 1 and t.slots or {}) do limit = one.at == 1 and one or limit end
 for _, it in ipairs(values) do
   local path, running, waiting, p50, p95 = it.path, 0, 0, 0, 0
-  for level = 0, levels do
+  for level = 0, deepest do
     local node = level .. path
     local kept, leased, half, most_of = redis.call('HGET', shares, node), nil, nil, nil
     if kept then _, _, leased, _, _, half, most_of = struct.unpack(agreed.NODE, kept) end
-    running = running + math.max(0, (leased or 0) - (ended[node] or 0))
+    running = running + math.max(0, (leased or 0) - (ended_jobs[node] or 0))
     p50 = math.max(p50, half or 0)
     p95 = math.max(p50, p95, most_of or 0) -- each is an estimate of its own
     waiting = waiting + waiting_at(node)
@@ -148,8 +143,8 @@ for _, it in ipairs(values) do
   local weight = redis.call('HGET', terms, 'w' .. path) or '1'
   local own = agreed.own(terms, limit, (limit.key or '') .. path) or 0
   local since = it.first and tonumber(string.match(holds.entry(it.first), '^%d+'))
-  local halted, _, ends = 0, agreed.split('0' .. path)
-  for at = 1, #ends do halted = math.max(halted, redis.call('HEXISTS', terms, 'p' .. string.sub(path, 1, ends[at] - 1))) end
+  local halted, _, ends_at = 0, agreed.split('0' .. path)
+  for at = 1, #ends_at do halted = math.max(halted, redis.call('HEXISTS', terms, 'p' .. string.sub(path, 1, ends_at[at] - 1))) end
   local age = since and string.format('%.0f', math.max(0, now - since)) or ''
   rows[#rows + 1] = {path, it.ms, weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95), own, age, halted}
 end

@@ -6,17 +6,6 @@
 --        them
 -- COST   25 us
 -- by: the name of its sender, for the eye. value: left out if there is none. A dead job gets no signals.
--- @feature delayed
--- @feature flows
--- @include clock
--- @include fields
--- @include is_entry_id
--- @include levels
--- @include record
--- @include require_types
--- @include runs
--- @include stored
--- @include wake_one
 local known = recorded()
 if known then return known end
 local q = {

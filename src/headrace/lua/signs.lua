@@ -8,17 +8,6 @@
 -- COST   15 us + 2 us per dead letter + 2 us per job whose kind is read, at most 40
 -- It reads 512 KiB of dead letters, and 64 KiB of new jobs and of delayed jobs, or one that is larger. Kinds are told only if all live
 -- workers have told their own.
--- @feature leases
--- @feature delayed
--- @feature dead
--- @feature workers
--- @feature rates
--- @include clock
--- @include delivered
--- @include page
--- @include scanned
--- @include stored
--- @include strings_of
 local UNHANDLED = 'no handler for jobs of kind' -- so begins the reason of such a retry, or death
 local now, unknown = clock(), 0
 local since = math.max(0, now - 1000 * seconds)
@@ -54,8 +43,8 @@ local function look(fields, only)
   if known[kind] or only and string.sub(reason, 1, #UNHANDLED) ~= UNHANDLED then return end
   known[kind], reply[#reply + 1] = true, kind
 end
-local handed = delivered(jobs)
-local new = stretch(new_budget(65536), jobs, handed and '(' .. handed or '-', '+', 20)
+local last_handed = delivered(jobs)
+local new = stretch(new_budget(65536), jobs, last_handed and '(' .. last_handed or '-', '+', 20)
 for i = 1, #new do look(new[i][2]) end
 local budget, late = new_budget(65536), redis.call('ZRANGE', delayed, 0, 19)
 for i = 1, #late do

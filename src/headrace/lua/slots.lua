@@ -6,14 +6,11 @@
 --        a slot of it · own: places of this value alone, 0 if it has none of its own · more 1: there are values that were not looked at
 -- COST   10 us + 5 us per value that is looked at, at most 200
 -- Values for whose slots jobs wait are looked at first, others in the order of bytes.
--- @feature fair
--- @include agreed
--- @include limits
 local t = agreed.read(terms)
-local function value_of(lp) return string.match(lp, '^%d+:(.*)$') end
+local function value_in(lp) return string.match(lp, '^%d+:(.*)$') end
 local reply, left = {}, 200
 for i, limit in ipairs(t and t.slots or {}) do
-  reply[i] = {value_of(limit.key), limit.most, 0, {}, found = {}, known = {}}
+  reply[i] = {value_in(limit.key), limit.most, 0, {}, found = {}, known = {}}
 end
 local function taken(slot) return redis.call('ZLEXCOUNT', slots, '[' .. slot .. ' ', '(' .. slot .. ' \255') end
 for _, key in ipairs({stopped, slots}) do
@@ -30,7 +27,7 @@ for _, key in ipairs({stopped, slots}) do
         end
         left, row.known[slot] = left - 1, true
         local own = agreed.own(terms, t.slots[i], slot) or 0
-        row.found[#row.found + 1] = {value_of(string.sub(slot, #prefix + 1)), taken(slot), key == stopped and 1 or 0, own}
+        row.found[#row.found + 1] = {value_in(string.sub(slot, #prefix + 1)), taken(slot), key == stopped and 1 or 0, own}
       end
       from = '(' .. slot .. ' \255'
     end

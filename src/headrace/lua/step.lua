@@ -1,23 +1,14 @@
 -- step: record a step of a run, and renew the lease of its job. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream)
 -- ARGV   call, worker, entry, delivery int, token int, duration, ttl int, id, enq, number int, name, kind,
---        ended flag, attempt int, took int, value...
+--        is_over flag, attempt int, took int, value...
 -- REPLY  number: the number of the record · 0 the lease is lost · -1 the run has 1,000 records · -2 it has 1 MiB of
 --        them
 -- COST   20 us
 -- duration, ttl: as in renew. token: the number of all deliveries of the job so far. id: the job's, or its entry. enq: ms
 -- of its first enqueue. number: 0 for a new record, otherwise the record that this one replaces. kind: as in steps,
--- with the name '' of an undoing. ended: 0: the step begins, and is to run once, or the undoing is not over. took: ms since it began. value: left out if there is none. Attempts count from the last
+-- with the name '' of an undoing. is_over: 0: the step begins, and is to run once, or the undoing is not over. took: ms since it began. value: left out if there is none. Attempts count from the last
 -- record: earlier deliveries count as released.
--- @feature leases
--- @feature suspects
--- @include clock
--- @include held_by
--- @include number
--- @include record
--- @include renewal
--- @include require_types
--- @include runs
 if duration ~= '' then whole(duration) end
 local known = recorded()
 if known then return known end
@@ -29,7 +20,7 @@ local q = {
   -- @queue
 }
 renew_leases(q, worker, {entry}, duration, ttl, now) -- may fail: first
-local record = {name, kind, now - took, ended and now or 0, attempt, ARGV[value] or false, 0}
+local record = {name, kind, now - took, is_over and now or 0, attempt, ARGV[value] or false, 0}
 local answered = runs.put(steps, id, run, number, record)
 if answered > 0 and token > 1 then redis.call('HSET', released, entry, token - 1) end
 if answered > 0 and delivery > 1 then redis.call('HDEL', deaths, entry) end

@@ -8,8 +8,6 @@
 -- enq: as in step; the records of an earlier job of this id are left out. Times are ms; ended 0: not yet; due 0: never.
 -- kind: step; once, of a step that runs once; undoable, of a step that has ended, and can be undone; undone; sleep; wait;
 -- signal, that no wait has taken; of the name '' undoing, or dying: the run is undone, and then goes on, or dies.
--- @include require_types
--- @include runs
 require_hashes(steps)
 local run = runs.read(steps, id)
 if not run or run.enq ~= '' and enq ~= '' and run.enq ~= enq then return {} end

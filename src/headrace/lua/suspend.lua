@@ -8,20 +8,6 @@
 -- first of them is over: now, if one is by now. every: when all are over, which are children, or one has failed. release_key: other jobs of its key may run meanwhile. A suspended run is
 -- held by a consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older
 -- version can't lease it.
--- @feature leases
--- @feature suspects
--- @include began
--- @include children
--- @include clock
--- @include finish
--- @include limits
--- @include held_by
--- @include number
--- @include record
--- @include require_types
--- @include runs
--- @include ordered
--- @include wake_one
 local known = recorded()
 if known then return known end
 for i = waits, #ARGV do whole(ARGV[i]) end
@@ -35,7 +21,7 @@ holds.check(q)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end
 local run = runs.of(steps, id, enq)
 local owner, moment, now, open = runs.ASLEEP, math.huge, clock(), 0
-local ended = false -- whether the run goes on now
+local wakes_now = false -- whether the run goes on now
 for i = waits, #ARGV do
   local record = runs.record(steps, id, tonumber(ARGV[i]))
   local is_open = record[4] == 0 and (record[2] == 'sleep' or record[2] == 'wait' or record[2] == 'child')
@@ -44,10 +30,10 @@ for i = waits, #ARGV do
     open = open + 1
     if record[7] > 0 then moment = math.min(moment, record[7]) end
   else
-    ended = ended or not every or runs.child_failed(record)
+    wakes_now = wakes_now or not every or runs.child_failed(record)
   end
 end
-if ended or open == 0 then moment = now end
+if wakes_now or open == 0 then moment = now end
 local pending = every and open > 1 and moment ~= now and open or nil
 if run.number > 0 and run.more.pending ~= pending then
   run.more.pending = pending

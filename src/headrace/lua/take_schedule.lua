@@ -5,11 +5,6 @@
 -- COST   6 us + 3 us per set
 -- sets: the sets of declared schedules that contain it in the other shard. They contain it here, too, so that `recur`
 -- ends it when no worker declares it.
--- @feature schedules
--- @include number
--- @include require_types
--- @include strings_of
--- @include wake_one
 require_sorted_sets(ticks)
 require_hashes(recurring)
 require_streams(wake)

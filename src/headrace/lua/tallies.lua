@@ -5,9 +5,6 @@
 --        number
 -- COST   10 us + 25 us per 100
 -- ring: 'm', 't' or 'v'; lib/tally_records.lua describes them, and a record.
--- @feature workers
--- @include clock
--- @include tally_records
 if not TALLIES[ring] then error('ARGUMENT ' .. ring .. ': no such ring', 0) end
 local now = clock()
 local newest = tally_number(ring, now)

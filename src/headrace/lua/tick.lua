@@ -6,13 +6,6 @@
 -- COST   10 us + 10 us per tick
 -- timing, due: as `schedules` gave them. next: ms of the next tick. moments: ms of each tick that gets its job now,
 -- with the id '<name>@<ms>', unless the id is taken. At most 1,000.
--- @feature schedules
--- @include add
--- @include events
--- @include levels
--- @include number
--- @include require_types
--- @include scheduled
 whole(next)
 local q = {
   -- @queue without delayed, bodies, cancels
@@ -38,7 +31,7 @@ for i = moments, #ARGV do
   for j, field in ipairs(job) do fields[j] = field end
   table.insert(fields, 3, 'id')
   table.insert(fields, 4, id)
-  local _, new = add(q, 0, id, '', fields)
+  local _, new = add_job(q, 0, id, '', fields)
   if new == 1 then ids_added[#ids_added + 1], last = id, ARGV[i] .. ' ' .. id end
 end
 count_added(q)

@@ -5,8 +5,6 @@
 --        the oldest first, 36 bytes each; ignore a record whose time does not fit its place
 -- COST   5 us + 10 us per 1,000
 -- lib/trend_records.lua describes a record. number: at most 2,880 minutes, or 2,160 hours.
--- @include clock
--- @include trend_records
 local now, records = clock(), ''
 local ring, place = trend_ring(hourly, now)
 number = math.max(1, math.min(number, ring.size))

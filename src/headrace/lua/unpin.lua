@@ -4,11 +4,6 @@
 -- REPLY  the number of them
 -- COST   5 us + 1 us for each run that is held back, at most 100 of them
 -- The caller may continue them, and leases next. It wakes no other reader.
--- @feature runs
--- @include builds
--- @include clock
--- @include number
--- @include require_types
 require_hashes(pinned)
 require_sorted_sets(asleep)
 local mine, number, now = {}, 0, string.format('%.0f', clock())

@@ -3,9 +3,6 @@
 -- ARGV   call, name
 -- REPLY  1 ended · 0 no schedule has that name
 -- COST   5 us
--- @feature schedules
--- @include record
--- @include require_types
 local known = recorded()
 if known then return known end
 require_hashes(schedules)

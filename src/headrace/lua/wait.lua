@@ -7,13 +7,6 @@
 -- COST   20 us
 -- id, enq: as in step. kind: sleep or wait. delay: '' never, '+ms' from now, '@ms' at a moment. traced: the traceparent of
 -- this delivery, to which the one links that goes on behind it; '' for none. The run keeps its lease: see suspend.
--- @include clock
--- @include due_at
--- @include held_by
--- @include number
--- @include record
--- @include require_types
--- @include runs
 local known = recorded()
 if known then return known end
 require_hashes(steps)

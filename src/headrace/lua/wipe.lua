@@ -3,25 +3,6 @@
 -- ARGV   (none)
 -- REPLY  1 removed · 0 the queue is not sealed, or has jobs or live workers: nothing was changed
 -- COST   20 us
--- @feature leases
--- @feature delayed
--- @feature dead
--- @feature workers
--- @feature schedules
--- @feature transfers
--- @feature cancellations
--- @feature history
--- @feature runs
--- @feature children
--- @feature builds
--- @feature ordered
--- @feature suspects
--- @feature rates
--- @feature limits
--- @feature fair
--- @feature flows
--- @include clock
--- @include levels
 level_streams(stats, levels)
 local left = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('HLEN', blocked) + redis.call('XLEN', dead)
 left = left + redis.call('HLEN', schedules) + redis.call('HLEN', outbox)

@@ -6,10 +6,6 @@
 --        the queue has, or {structure, ms}: the ones that it declares, '' for none, and since when they differ · kinds:
 --        a list, as of the registration; left out if the worker gave none
 -- COST   10 us + 3 us per worker
--- @feature workers
--- @include clock
--- @include offers
--- @include strings_of
 local leased, summary = {}, redis.pcall('XPENDING', jobs, 'workers')
 if not summary.err then
   for _, consumer in ipairs(summary[4] or {}) do leased[consumer[1]] = tonumber(consumer[2]) end
@@ -20,11 +16,11 @@ local said = offers.read(of_queue[3])
 for i = 1, #rows, 2 do
   local kept = redis.call('HGET', registered, rows[i]) or ''
   local since, kinds = string.match(kept, '^%d+'), strings_of(string.match(kept, '^%d+ %d+ (.*)$'))
-  local reported = redis.call('HMGET', facts, rows[i], '?' .. rows[i])
+  local said_of = redis.call('HMGET', facts, rows[i], '?' .. rows[i])
   local own, differs = offers.own(said[rows[i]]), {}
   if own ~= (of_queue[1] or '') then differs = {own, math.max(tonumber(since or 0), tonumber(of_queue[2] or 0))} end
   reply[#reply + 1] = {
-    rows[i], tonumber(rows[i + 1]), tonumber(since or 0), leased[rows[i]] or 0, reported[1] or '', reported[2] ~= 'resume' and reported[2] or '',
+    rows[i], tonumber(rows[i + 1]), tonumber(since or 0), leased[rows[i]] or 0, said_of[1] or '', said_of[2] ~= 'resume' and said_of[2] or '',
     differs, kinds,
   }
 end

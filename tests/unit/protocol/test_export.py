@@ -34,7 +34,7 @@ def test_the_command_prints_it(found: dict[str, Any]) -> None:
 def test_a_script_can_be_sent_as_it_is(name: str, found: dict[str, Any]) -> None:
     script = found["scripts"][name]
     assert script["sha1"] == hashlib.sha1(script["source"].encode()).hexdigest()
-    assert "@include" not in script["source"]
+    assert "-- @" not in script["source"]
     assert [key for key in script["keys"] if key != "lane"] == list(loaded(name).key_names)
     assert (
         ("lane" in script["keys"])

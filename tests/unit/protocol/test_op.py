@@ -96,7 +96,7 @@ def test_ctrl_c_while_a_command_is_packed() -> None:
 def test_a_script_is_its_file_with_its_fragments() -> None:
     found = script("release")
     assert found.sha == hashlib.sha1(found.source.encode()).hexdigest()
-    assert "-- @include" not in found.source
+    assert "-- @" not in found.source
     assert "local function finish(" in found.source
     assert found.recorded
     assert not script("leave").recorded

@@ -4,7 +4,7 @@ names from it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -25,16 +25,12 @@ FILES = sorted(
     for path in (FOLDER / folder).iterdir()
 )
 """All fragments, those of features too."""
-FRAGMENTS = {path.partition("/")[2]: path for path in FILES}
 OWNERS = {key: name for name in FEATURES for key in fixed(feature(name))}
 OWN_KEYS_AT_MOST = 8
 TYPES = {"string", "stream", "hash", "zset", "list", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
-_INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
-_FEATURE = re.compile(r"^-- @feature (\w+)$", re.MULTILINE)
-_DEFINED = re.compile(
-    r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE
-)
+BUILT_IN = {"error", "ipairs", "next", "pairs", "pcall", "redis", "select", "string", "table"}
+BUILT_IN |= {"tonumber", "tostring", "type", "unpack", "math", "cjson", "cmsgpack", "struct"}
 
 
 @cache
@@ -53,21 +49,27 @@ def code(text: str) -> str:
     return re.sub(r"--[^\n]*", "", text)
 
 
-KEYS_ONLY = {name for name in FEATURES if not code(read(f"features/{name}")).strip()}
-"""Features whose functions are in `lib`."""
+def bare(path: str) -> str:
+    """Return the code of a file without texts and comments."""
+    return scripts._TEXTS.sub("", read(path))
 
 
-def needs(text: str) -> set[str]:
-    """Return the fragments whose functions or constants a text uses and does not define."""
-    own = set(re.findall(r"local (?:function )?(\w+)|^function (\w+\.\w+)", text, re.MULTILINE))
-    used = set(re.findall(r"(?<![\w.:])(\w+(?:\.\w+)?)\(|\b([A-Z][A-Z_]{3,})\b(?!')", code(text)))
-    names = {name for pair in used for name in pair if name} - {
-        name for pair in own for name in pair
-    }
-    tables = set(re.findall(r"^function (\w+)\.", text, re.MULTILINE)) - {
-        name for pair in own for name in pair
-    }
-    return {fragment for fragment in FRAGMENTS if names & defined(fragment) or fragment in tables}
+def listed(text: str) -> set[str]:
+    """Return the names of the locals and the parameters of a text."""
+    names = re.findall(r"\b(?:local|for) (?!function)([\w, ]+)", text)
+    names += re.findall(r"\bfunction\b[ \w.]*\(([\w, ]*)\)", text)
+    names += re.findall(r"\blocal function (\w+)", text)
+    return {name.strip() for some in names for name in some.split(",")} - {""}
+
+
+def made(path: str) -> set[str]:
+    """Return the names that a file gives to its locals, parameters and arguments. The names that a
+    fragment declares for others are left out."""
+    found = listed(bare(path))
+    if path in FILES:
+        return {name for name in found if scripts._homes().get(name) != Path(path).name}
+    arguments = {name.removesuffix("...") for name in header(path).args()}
+    return found | arguments
 
 
 def unnamed(text: str) -> list[str]:
@@ -76,11 +78,6 @@ def unnamed(text: str) -> list[str]:
     found = re.findall(r"\bredis\s*(?:\.\s*p?call\b|\[['\"])\s*(.{0,20})", code(text), re.DOTALL)
     named = re.compile(r"\(\s*(['\"])[A-Z]+\1\s*[,)]")
     return [rest for rest in found if not named.match(rest)]
-
-
-def defined(fragment: str) -> set[str]:
-    """Return the functions and constants of a fragment."""
-    return {name for pair in _DEFINED.findall(read(FRAGMENTS[fragment])) for name in pair if name}
 
 
 @each("name", NAMES)
@@ -108,7 +105,7 @@ def test_recorded_scripts_have_a_lane_and_a_call(name: str) -> None:
     assert loaded.recorded == (head.args()[:1] == ["call"])
     assert loaded.recorded == ("'PX', '600000'" in loaded.source)
     if name != "enqueue_one":  # keeps its record itself
-        assert loaded.recorded == ("record" in _INCLUDE.findall(read(name)))
+        assert loaded.recorded == ("recorded()" in read(name))
         assert loaded.recorded == ("return answer(" in read(name))
 
 
@@ -144,37 +141,46 @@ def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
     assert len(set(local)) == len(local)
 
 
-@each("name", [*NAMES, *FILES])
-def test_a_file_includes_what_it_calls_and_nothing_else(name: str) -> None:
-    text = read(name)
-    typed = {} if name in FILES else dict(header(name).typed_args())
-    numbers = {"number"} if {"int", "count"} & set(typed.values()) else set()
-    held_back = {"dry_run"} if "dry" in typed else set()  # it replaces what all others call
-    assert {*_INCLUDE.findall(text), *numbers} == needs(text) | numbers | held_back
-
-
-def used_features(path: str) -> set[str]:
-    """Return the features whose keys a file reads itself: as fields of a `q`, or in a script as
-    words."""
-    text = scripts._TEXTS.sub("", read(path))
-    found = {*re.findall(r"\bq\.(\w+)", text)}
-    if path not in FILES:
-        found |= scripts._words(text).difference(header(path).args())
-        path = ""
-    return {OWNERS[key] for key in found & OWNERS.keys()} - {path.removeprefix("features/")}
+@each("name", NAMES)
+def test_no_local_of_a_script_has_the_name_of_a_key(name: str) -> None:
+    """The loader takes any word of a script that names a key for this key."""
+    assert not made(name) & {*OWNERS, *fixed(header(name).keys()), "levels"}
 
 
 @each("path", [*NAMES, *FILES])
-def test_a_file_names_each_feature_whose_keys_it_uses(path: str) -> None:
-    """A file names a feature itself or includes its functions. No file names one twice or without
-    need."""
-    text = read(path)
-    named, included = _FEATURE.findall(text), {*_INCLUDE.findall(text)} & {*FEATURES}
-    assert len(named) == len({*named})
-    assert not included & {*named}
-    used = used_features(path)
-    assert used <= included | {*named}
-    assert {*named} <= used
+def test_no_local_has_the_name_of_a_function_of_a_fragment(path: str) -> None:
+    """The loader takes any word that a fragment declares for the name of the fragment's."""
+    assert not made(path) & scripts._homes().keys()
+
+
+def test_locals_parameters_and_functions_are_found() -> None:
+    """A local function `ended` once became the key of the history."""
+    text = "local a, b = 1\nfor i = a, b do end\nlocal function ended(q, entry) end\ncall(function(c) end)"
+    assert listed(text) == {"a", "b", "i", "ended", "q", "entry", "c"}
+
+
+def test_a_name_is_declared_by_one_fragment() -> None:
+    every = [
+        name.strip()
+        for path in FILES
+        for names in scripts._DECLARES.findall(read(path))
+        for name in {*",".join(names).split(",")} - {""}
+        if "." not in name
+    ]
+    homes = {(name, scripts._homes()[name]) for name in every}
+    assert len({name for name, _ in homes}) == len(homes)
+    for path in FILES:
+        for names in scripts._DECLARES.findall(read(path)):
+            for name in {*",".join(names).split(",")} - {""}:
+                assert scripts._homes()[name.strip()] == Path(path).name
+
+
+@each("name", NAMES)
+def test_every_function_that_a_script_calls_is_there(name: str) -> None:
+    source = scripts._TEXTS.sub("", script(name).source)
+    there = listed(source) | BUILT_IN | {*re.findall(r"\bfunction (\w+)", source)}
+    called = set(re.findall(r"(?<![\w.:])(\w+)(?:\.\w+)*\(", source))
+    assert called - there <= {"and", "or", "not", "if", "return", "in", "function", "while"}
 
 
 @each("path", FILES)
@@ -243,15 +249,19 @@ def test_a_table_of_keys_has_those_that_are_read(name: str) -> None:
         ("t.c = a\n", ["a", "d"]),
     ],
 )
-def test_functions_that_nothing_calls_are_left_out(body: str, left: list[str]) -> None:
+def test_functions_that_nothing_calls_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, body: str, left: list[str]
+) -> None:
     fragment = (
         "local t = {}\n-- Of one line.\nlocal function a(q) return q.one end\n"
         "function t.b(q)\n  if q then\n    return q.t.c\n  end\nend\n"
         "function t.c(q)\n  q.two = q.three\nend\n"
         "local function d() return 1 end\nlocal function e() return 't.b' end\nlocal f = d()\n"
     )
-    called = scripts._called(body, [fragment])
-    kept = scripts._without_idle(fragment, called)
+    homes = dict.fromkeys(["t", "a", "t.b", "t.c", "d", "e", "f"], "one")
+    monkeypatch.setattr(scripts, "_homes", lambda: homes)
+    monkeypatch.setattr(scripts, "_fragment", {"one": fragment}.get)
+    kept = scripts._reached(body)["one"]
     assert {*re.findall(r"function ([\w.]+)", kept)} == {*left}
     assert ("Of one line" in kept) == ("a" in left)
     assert "local t = {}\n" in kept
@@ -293,6 +303,17 @@ def test_each_hook_is_called_and_has_a_function() -> None:
     assert sorted(called) == sorted(HOOKS)
 
 
+@pytest.fixture
+def anew() -> Iterator[None]:
+    """Let the loader read all fragments again, and once more behind the test."""
+    for cached in (scripts._homes, scripts._fragment):
+        cached.cache_clear()
+    yield
+    for cached in (scripts._homes, scripts._fragment):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("anew")
 def test_a_new_feature_changes_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its keys come with its hooks to each script in which leases end; its fragment comes before
     the kernel's."""
@@ -319,24 +340,18 @@ def test_a_feature_without_a_header_is_refused(monkeypatch: pytest.MonkeyPatch) 
         feature("limits")
 
 
-def test_fragments_that_include_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    files_ = {
-        "x.lua": read("beat")
-        .replace("-- beat:", "-- x:")
-        .replace("\nlocal", "\n-- @include one\nlocal", 1)
-    }
-    files_ |= {"lib/one.lua": "-- @include two\n", "lib/two.lua": "-- @include one\n"}
-    plain = scripts._read
-    monkeypatch.setattr(scripts, "_read", lambda path: files_.get(path) or plain(path))
-    with pytest.raises(ValueError, match="one includes two includes one"):
-        scripts._collect(["one"], (), [])
+def test_fragments_that_need_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    homes = {"one": "first", "two": "second"}
+    monkeypatch.setattr(scripts, "_homes", lambda: homes)
+    fragments = {"first": "local function one() two() end", "second": "function two() one() end"}
+    with pytest.raises(ValueError, match="first needs second needs first"):
+        scripts._collect({"one"}, fragments, (), [])
 
 
-def test_every_fragment_is_included() -> None:
-    texts = [read(name) for name in (*NAMES, *FILES)]
-    assert {fragment for text in texts for fragment in _INCLUDE.findall(text)} | {
-        "number"
-    } | KEYS_ONLY == set(FRAGMENTS)
+def test_every_function_of_a_fragment_is_in_a_script() -> None:
+    every = {function for path in FILES for function in scripts._functions(read(path))[0]}
+    sources = "".join(script(name).source for name in NAMES)
+    assert every <= {*re.findall(r"function ([\w.]+)\(", sources)}
 
 
 SOURCES = sorted(

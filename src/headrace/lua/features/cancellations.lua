@@ -2,7 +2,6 @@
 -- KEYS   cancels (zset)
 -- Ids of cancelled jobs: `cancels`, a sorted set by the ms until which `ended` tells of each. A new job of such an id
 -- removes it. The key goes with its last id; each call removes more ids whose time is over than it adds.
--- @include clock
 local cancellations = {}
 -- The key, if it has ids, else false. Fails for a key of another type.
 function cancellations.present(cancels) return redis.call('ZCARD', cancels) > 0 and cancels end

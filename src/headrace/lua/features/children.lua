@@ -10,9 +10,6 @@
 -- of the record, the state, the text, and its bytes. `reported` has the ids of such children that have ended → until
 -- when, in ms: none of them starts again. The record has the depth of the child, too. `afar`, in the parent's queue: the
 -- prefixes of the queues in which its runs have children → when one was started, or ended, in ms.
--- @include clock
--- @include runs
--- @include wake_one
 runs.CHILD_BYTES = 65536
 runs.DEPTH = 10
 runs.children_of = {} -- by the names of runs: their children's ids, with the numbers of the records

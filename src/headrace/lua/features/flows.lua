@@ -22,7 +22,7 @@ local function set_mark(flows, id, what, nonce)
   redis.call('ZADD', flows, string.format('%.0f', what * NONCES + nonce), id)
 end
 -- Set the mark *what* of *id*, if it is a flow's job.
-local function mark(flows, id, what)
+local function mark_one(flows, id, what)
   local score = redis.call('ZSCORE', flows, id)
   if not score then return end
   local before, nonce = marked(score)
@@ -32,7 +32,7 @@ end
 -- The same for many jobs, most of which are of no flow.
 local function mark_all(q, ids, what)
   if q.marked == nil then q.marked = redis.call('EXISTS', q.flows) == 1 end
-  for i = 1, q.marked and #ids or 0 do mark(q.flows, ids[i], what) end
+  for i = 1, q.marked and #ids or 0 do mark_one(q.flows, ids[i], what) end
 end
 -- Whether two nonces may belong to the same entry into a stage.
-local function same(a, b) return a == b or a == 0 or b == 0 end
+local function same_entry(a, b) return a == b or a == 0 or b == 0 end

@@ -6,9 +6,6 @@
 -- enqueued, and the ms when their last attempts began; runs, as
 -- runs.kept answers them, and the numbers of their last deliveries. Surplus and old ends go: at most as many as come,
 -- and a hundred more.
--- @include clock
--- @include reason
--- @include require_types
 local function require_history(history, ends, ended)
   if not history then return end
   require_hashes(ends)

@@ -5,7 +5,6 @@
 -- of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`; a larger number counts as the
 -- last level. This checks the streams of the later levels that a worker knows: jobs of other levels wait for workers
 -- that know more levels, and `beyond` is the number of levels then. Fails if a stream has another type.
--- @include max_job_size
 local function known_streams(stats, levels)
   local there = tonumber(redis.call('HGET', stats, 'levels') or 0)
   for _, stream in ipairs(levels) do redis.call('XLEN', stream) end

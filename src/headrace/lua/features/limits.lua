@@ -16,9 +16,6 @@
 --   lines    (zset, 0) '<line> <place>' of a waiting job; with '+' behind it if the job came back (it is with the consumer
 --            parked:front; others are with parked:new), and then '=<cost>' if the job has a cost
 -- An entry is in `held` exactly while its job is leased.
--- @feature leases
--- @include require_types
--- @include wake_one
 local holds = {}
 function holds.lp(value) return value and #value .. ':' .. value or '-' end
 -- The cost of a job as its place in a line has it.

@@ -5,11 +5,9 @@
 -- 'k<key>': the entry that has the turn until it leaves the queue; 'e<entry>': the key of that entry, and of each
 -- entry that was read behind it; and 'a<entry>': see tried. The waiting entries are with the consumer `behind`, and in the sorted set `behind`, by
 -- key and entry.
--- @include limits
--- @include in_parts
 local function of_key(key) return #key .. ':' .. key end
 -- All have the same score, so the order is by bytes.
-local function place(key, entry) return of_key(key) .. holds.place(entry) end
+local function place_behind(key, entry) return of_key(key) .. holds.place(entry) end
 -- The next job of each of these keys gets the turn, and goes to the front.
 local function pass_turns(q, keys)
   local set, free, passed, front = {}, {}, {}, {}
@@ -52,7 +50,7 @@ local function forget_turns(q, names, stays)
   heads = redis.call('HMGET', q.turns, unpack(heads))
   local over, left = {}, {}
   for n, i in ipairs(of) do
-    if heads[n] == names[i] then over[#over + 1] = keys[i] else left[#left + 1] = place(keys[i], names[i]) end
+    if heads[n] == names[i] then over[#over + 1] = keys[i] else left[#left + 1] = place_behind(keys[i], names[i]) end
   end
   in_parts(left, function(...) redis.call('ZREM', q.behind, ...) end)
   pass_turns(q, over)

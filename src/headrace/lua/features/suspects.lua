@@ -7,7 +7,6 @@
 -- is gone, as processes may die too soon to declare each other dead, or if it held other jobs. A death spends no
 -- attempt. A job with AT_MOST deaths is a dead letter. Suspects that wait are with a consumer of their own: see levels.
 -- They come after all other jobs, or once they have waited for a lease: so poison does not hold up others.
--- @include levels
 local suspects = {FROM = 2, AT_MOST = 20} -- in a table, as a script has 200 locals at most
 -- The number of deaths of a suspect, or nil for any other entry. *most*: max_attempts; without an end there are none.
 function suspects.deaths(deaths, entry, most)

@@ -1,9 +1,5 @@
 -- Jobs leave their queue, or their places in it: their entries, all data under the entries' names, and their ids. Jobs
 -- that keep their entries end their leases in finish.
--- @feature leases
--- @feature delayed
--- @include flows
--- @include levels
 -- Forget the data under the names of entries: deadlines, releases, due times of rate limits, turns of keys, slots.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))

@@ -1,9 +1,4 @@
 -- Ends the leases of jobs that stay in the queue, for each feature. Jobs that leave the queue, or get other entries, end theirs in depart.
--- @feature leases
--- @include fields
--- @include levels
--- @include page
--- @include suspects
 -- Hand entries to a consumer. JUSTID: that is no delivery, and a count that went back would repeat a token.
 local function park_at(jobs, owner, entries)
   if #entries == 0 then return end

@@ -1,7 +1,4 @@
 -- The facts about a queue as a whole, as `about` answers them.
--- @include clock
--- @include deepest
--- @include strings_of
 local function about_queue(stats)
   local kept = redis.call('HMGET', stats, 'paused', 'levels', 'declaration', 'declared', 'terms', 'concurrency')
   local said = strings_of(kept[4]) or {}

@@ -3,11 +3,6 @@
 -- are given (0 at first), they count the jobs, and `count_added` writes the counts. If q.later is given, which
 -- `many_of` makes of all ids that follow, `count_added` also writes the hashes, and answers which job is due first.
 -- q.cancels: the key of cancelled ids, if there are any; `count_added` removes the ids of new jobs.
--- @feature delayed
--- @feature cancellations
--- @include due_at
--- @include is_entry_id
--- @include levels
 local function many_of(q, some)
   q.later = {taken = {}, ids = {}, bodies = {}, dues = {}, raised = 0, deepest = 0}
   local held = #some > 0 and redis.call('HMGET', q.ids, unpack(some)) or {}
@@ -17,19 +12,19 @@ local function is_taken(q, id)
   if q.later then return q.later.taken[id] end
   return redis.call('HEXISTS', q.ids, id) == 1
 end
-local function put(q, part, key, name, value)
+local function put_later(q, part, key, name, value)
   local later = q.later and q.later[part]
   if later then later[#later + 1], later[#later + 2] = name, value else redis.call('HSET', key, name, value) end
 end
-local function add(q, now, id, delay, fields)
+local function add_job(q, now, id, delay, fields)
   if id ~= '' and not q.vacant and (is_taken(q, id) or is_entry_id(q, id)) then return id, 0 end
   local due, first = due_at(delay, now), false
   if due > 0 then
     local at = fields[3] == 'id' and 5 or #fields + 1 -- the place of `enq` when the job is promoted
     table.insert(fields, at, string.format('%.0f', now))
     table.insert(fields, at, 'enq')
-    put(q, 'bodies', q.bodies, id, cmsgpack.pack(fields))
-    put(q, 'ids', q.ids, id, 'delayed')
+    put_later(q, 'bodies', q.bodies, id, cmsgpack.pack(fields))
+    put_later(q, 'ids', q.ids, id, 'delayed')
     local score = string.format('%.0f', due)
     if q.later then
       q.later.dues[#q.later.dues + 1], q.later.dues[#q.later.dues + 2] = score, id
@@ -39,7 +34,7 @@ local function add(q, now, id, delay, fields)
     end
   else
     local entry = append(q, fields)
-    if id == '' then id = entry else put(q, 'ids', q.ids, id, entry) end
+    if id == '' then id = entry else put_later(q, 'ids', q.ids, id, entry) end
   end
   if q.cancels then
     q.anew = q.anew or {}

@@ -1,9 +1,5 @@
 -- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
 -- features/limits.lua for the form of lines and nodes.
--- @feature fair
--- @include clock
--- @include limits
--- @include levels
 local agreed = {BYTES = 500, MOST = 1000000}
 -- The record of a node in `shares`, below its text: credit, mean run time, leased jobs, round and number of its turn, ms
 -- that jobs waited (median, 95th percentile), and its ring, 0 for none.

@@ -1,8 +1,5 @@
 -- The number of waiting jobs, which `max_waiting` bounds: all jobs except leased, suspended, blocked and dead ones.
 -- *enough*: above this number the answer need not be exact.
--- @feature delayed
--- @include is_reserved
--- @include runs
 local function backlog(q, enough)
   local there = redis.call('XLEN', q.jobs) + redis.call('ZCARD', q.delayed)
   for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end

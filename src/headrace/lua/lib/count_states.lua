@@ -1,13 +1,6 @@
 -- Count the jobs in each state, the jobs that have left the queue, and the held entries (*q.held*, if that is given). A
 -- run that sleeps is delayed, and a run that waits for a signal is blocked. A job in a line waits, or is parked. Answers
 -- also which consumers hold entries.
--- @feature delayed
--- @feature dead
--- @feature limits
--- @feature flows
--- @include added
--- @include is_reserved
--- @include runs
 local function count_states(q)
   local pending, parked, idle, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
   local asleep, waits, lined, holding = 0, 0, 0, {}

@@ -1,8 +1,6 @@
 -- The job of a dead letter: our own fields, and its headers. Our letters begin with `reason`, `worker` and `released`;
 -- all fields of a foreign letter are the job's. A job without an id gets the letter's ID. The cause of its death
 -- becomes the reason of its last retry.
--- @include fields
--- @include reason
 local function dead_letter_job(row)
   local fields, job = row[2], {}
   local ours = fields[1] == 'reason' and fields[3] == 'worker' and fields[5] == 'released'

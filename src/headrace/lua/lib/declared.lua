@@ -1,5 +1,4 @@
 -- The options of a queue that its users declare, by name, each in words.
--- @include strings_of
 local declared = {}
 function declared.read(stats)
   local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}

@@ -1,6 +1,5 @@
 -- The number of a queue's levels after the first, as its jobs used or its workers declare them. *said*: the declared
 -- options.
--- @include strings_of
 local function deepest_of(levels, said)
   local deepest = tonumber(levels or 0) or 0
   for i = 1, #said, 2 do

@@ -1,5 +1,4 @@
 -- The time of a delay, in ms of the server's clock: '' now, '+ms' from now, '@ms' at a moment. 0 when it has passed.
--- @include number
 local function due_at(delay, now)
   if delay == '' then return 0 end
   local sign, ms = string.match(delay, '^([+@])(%d+)$')

@@ -1,15 +1,6 @@
 -- Reserve *n* nonces and answer the first. No other job of this run ever has one of them, and no remains of an earlier
 -- run with this id have one.
--- @feature delayed
--- @feature cancellations
--- @include due_at
--- @include flows
--- @include levels
--- @include max_job_size
--- @include note_event
--- @include promote
--- @include wake_one
-local function nonces(run, now, n)
+local function reserve_nonces(run, now, n)
   local last = redis.call('HINCRBY', run, 'nonce', n)
   if last == n then -- there were none
     last = now * 512 % (NONCES / 2) + LEAST_NONCE + n

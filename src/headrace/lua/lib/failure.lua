@@ -2,8 +2,6 @@
 -- a queue with a history there are two more parts, each after such a byte: the class of the error, and when the attempt
 -- began, '+ms' before now, or '@ms'. The part that stays with a retried job is bounded, as it is read with the job; a
 -- dead letter keeps its whole reason.
--- @include began
--- @include reason
 local failures = {TRACEBACK_BYTES = 4096, ATTEMPTS_BYTES = 16384}
 -- When an attempt began, in ms, as a caller gave it with its reason; 0 if that is not known.
 function failures.began(given, now)

@@ -1,9 +1,4 @@
 -- The writes of a call in a queue with terms: see picking.
--- @feature fair
--- @include limits
--- @include in_parts
--- @include picking
--- @include rates
 local filing = {SHOWN = 100, EACH = 8}
 -- Take the ends since the last call, at most 1,000 *texts*, for `settle`. Answers the slots that were given back, each as often.
 -- Of many ends, one of EACH tells the use of its value.
@@ -58,19 +53,19 @@ end
 -- Lease the picked jobs: a job that is gone is charged nothing. Answers the rows that are to be handed out: {entry,
 -- fields, deliveries, this one included, 0}.
 function filing.lease(q)
-  local stored, fronts, gone, rows = {}, {}, {}, {}
+  local named, fronts, gone, rows = {}, {}, {}, {}
   for i = 1, #q.picks do
     local pick = q.picks[i]
     if type(pick.job) == 'string' then
       fronts[pick.entry] = pick.job == 'front'
-      stored[#stored + 1] = pick.entry
+      named[#named + 1] = pick.entry
     end
   end
   in_parts(q.took, function(...) redis.call('ZREM', q.lines, ...) end)
   local bodies, counts = {}, {}
-  if #stored > 0 then
-    local held, some, news = redis.call('HMGET', q.held, unpack(stored)), {}, {}
-    for i, entry in ipairs(stored) do
+  if #named > 0 then
+    local held, some, news = redis.call('HMGET', q.held, unpack(named)), {}, {}
+    for i, entry in ipairs(named) do
       if held[i] then gone[entry] = true elseif fronts[entry] then some[#some + 1] = entry else news[#news + 1] = entry end
     end
     for _, entry in ipairs(some) do

@@ -1,15 +1,5 @@
 -- The ends of jobs of flows for the histories of their queues, which are written at the end of the script: see flow_run.
 -- *more* has the known facts of the job: attempt, worker, reason, fields, run, deliveries.
--- @feature leases
--- @feature delayed
--- @feature flows
--- @feature history
--- @include fields
--- @include flow_kept
--- @include flow_parents
--- @include flow_run
--- @include note_event
--- @include runs
 local histories = {room = runs.room(), STATES = {'completed', 'cancelled', 'dead'}, CHILDREN_BYTES = 16384}
 function histories.add(q, state, id, more)
   if not q.history then return end

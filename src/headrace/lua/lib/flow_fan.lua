@@ -1,10 +1,4 @@
 -- Fan-outs of flows' jobs: see flow_run.
--- @include enter_stage
--- @include flow_ends
--- @include flow_kept
--- @include flow_moves
--- @include flow_run
--- @include flows
 -- A child as an earlier attempt has left it, with the mark that no call has handled yet. *before*: there was one.
 local function child_before(run, name, before)
   if not before then return {} end
@@ -15,10 +9,10 @@ local function child_before(run, name, before)
   return where(run, name)
 end
 -- *id* waits for children. Children from an earlier attempt that have not failed are not created again.
-local function fan(run, id, job, entry, deliveries, target, policy, children, more)
+local function fan_out(run, id, job, entry, deliveries, target, policy, children, more)
   local which = get(run, 'fan', id) or '1'
   local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- the same fan-out again
-  local nonce = nonces(run, now, #children + 1)
+  local nonce = reserve_nonces(run, now, #children + 1)
   local of = string.format('%.0f', nonce)
   local above = id .. '/' .. which .. '/'
   local list = {} -- the ids of all children
@@ -33,7 +27,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children, mo
     if known.how ~= 'done' then pending = pending + 1 end
     if goes_on(known) then
       known.of = of
-      set(run, name, known, known.how)
+      set_place(run, name, known, known.how)
     elseif known.how ~= 'done' then
       child.fields[4] = name
       child.nonce = string.format('%.0f', nonce + i)
@@ -54,7 +48,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children, mo
   end
   for i = 1, stages do enter_stage_together(queues[names[i]], now, entering[names[i]] or {}) end
   if #kept > 0 then redis.call('HSET', run, unpack(kept)) end
-  if created > 0 then alive(run, created) end
+  if created > 0 then count_live(run, created) end
   redis.call('HSET', run, 'children:' .. id, cmsgpack.pack(list), 'fan:' .. id, which, 'pending:' .. id, pending,
     'failed:' .. id, 0, 'join:' .. id, target, 'policy:' .. id, policy, 'fanout:' .. id, of)
 
@@ -74,5 +68,5 @@ local function fan(run, id, job, entry, deliveries, target, policy, children, mo
   redis.call('HSET', q.blocked, id, cmsgpack.pack(fields))
   redis.call('HSET', q.ids, id, 'blocked')
   set_mark(q.flows, id, NOTHING, job.nonce)
-  set(run, id, job, 'blocked')
+  set_place(run, id, job, 'blocked')
 end

@@ -1,10 +1,5 @@
 -- The fields of jobs that a flow's run keeps for their next stages: see flow_run. `read` has the fields that this call has
 -- read.
--- @include enter_stage
--- @include fields
--- @include flow_run
--- @include page
--- @include strings_of
 local jobs_kept = {read = {}}
 -- The headers of a job as its run keeps them; nil if they were removed, or overwritten, by hand.
 function jobs_kept.headers(packed)

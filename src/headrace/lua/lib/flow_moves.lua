@@ -1,15 +1,4 @@
 -- Entries of flows' jobs into stages, and their ends: see flow_run. `event` is a function of the script.
--- @feature cancellations
--- @include enter_stage
--- @include fields
--- @include flow_ends
--- @include flow_kept
--- @include flow_parents
--- @include flow_reasons
--- @include flow_run
--- @include flows
--- @include keep_dead
--- @include page
 local end_job
 local event
 -- A job of which a part is lost is a dead letter of the stage that it enters.
@@ -21,7 +10,7 @@ local function lose(run, id, job)
   local fields = q.history and compose(own, headers)
   table.insert(dead_ids, {job.stage, unpack(keep_dead(q, dead_limit, why, '', 0, own, headers))})
   histories.note(q, 'dead', id, {reason = why, fields = fields})
-  reasons.keep(run, id, why)
+  causes.keep(run, id, why)
 end
 -- A job enters a stage. *body*: the record of its wait for children, if it has waited.
 local function enter(run, id, job, stage, body)
@@ -31,26 +20,26 @@ local function enter(run, id, job, stage, body)
     if fields then jobs_kept.keep(run, id, fields) end
   end
   if not fields and not body and jobs_kept.none(run, id, job) then
-    set(run, id, job, 'done')
+    set_place(run, id, job, 'done')
     return end_job(run, id, job)
   end
   local left = job.stage
   job.stage = stage
-  job.nonce = nonces(run, now, 1)
+  job.nonce = reserve_nonces(run, now, 1)
   if not fields then
     lose(run, id, job)
-    set(run, id, job, 'dead', left)
+    set_place(run, id, job, 'dead', left)
     return end_job(run, id, job)
   end
   enter_stage(queues[stage], id, now, '', fields, job.nonce)
-  set(run, id, job, 'active', left)
+  set_place(run, id, job, 'active', left)
   local waited = redis.call('HDEL', run, 'join:' .. id) == 1
   if waited then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next fan-out is another one
 end
 -- The first job of a run has ended. *live*: how many other jobs go on, nil for a run from before they were counted.
 local function end_run(run, how, live)
   local state = ({done = 'completed', dead = 'failed', cancelled = 'cancelled'})[how]
-  for _, member in ipairs(members(run)) do redis.call('ZREM', index, member) end
+  for _, member in ipairs(members_of(run)) do redis.call('ZREM', index, member) end
   redis.call('HSET', run, 'state', state, 'ended', string.format('%.0f', now))
   if not live then redis.call('PEXPIRE', run, result_ttl) end
 end
@@ -66,14 +55,14 @@ local function bury_parent(run, parent, at, body, children, failed)
   end
   own.attempt = own.attempt or '1'
   own.id = parent
-  local reason = failed .. ' of ' .. #children .. ' children failed' .. reasons.of_children(run, children)
+  local reason = failed .. ' of ' .. #children .. ' children failed' .. causes.of_children(run, children)
   if lost then reason = lost .. '; ' .. reason end
   fields = q.history and histories.add_children(q, run, compose(own, headers), children)
   local releases = math.max(0, own.attempt - 1)
   table.insert(dead_ids, {at.stage, unpack(keep_dead(q, dead_limit, reason, '', releases, own, headers))})
   histories.note(q, 'dead', parent, {attempt = own.attempt, reason = reason, fields = fields})
-  reasons.keep(run, parent, reason)
-  set(run, parent, at, 'dead')
+  causes.keep(run, parent, reason)
+  set_place(run, parent, at, 'dead')
 end
 -- Handle the marks of children that were redriven, which no call has done yet: they have not ended.
 local function hear_redriven(run, children)
@@ -86,7 +75,7 @@ end
 function end_job(run, id, job)
   while true do
     local how = job.how
-    local live = alive(run, -1)
+    local live = count_live(run, -1)
     if how ~= 'dead' then redis.call('HDEL', run, 'data:' .. id, 'job:' .. id) end
     jobs_kept.read[run .. ' ' .. id] = nil
     if not string.match(id, ABOVE) then end_run(run, how, live) end
@@ -121,7 +110,7 @@ function end_job(run, id, job)
       redis.call('HINCRBY', q.stats, 'completed', 1)
       histories.note(q, 'completed', parent, histories.of_parent(q, run, parent, body))
       if join ~= '' then return enter(run, parent, at, join, body) end
-      set(run, parent, at, 'done')
+      set_place(run, parent, at, 'done')
     end
     id = parent
     job = at
@@ -130,28 +119,28 @@ end
 -- A job has done its stage, and goes to *target*, or ends.
 local function go(run, id, job, target)
   if target ~= '' then return enter(run, id, job, target) end
-  set(run, id, job, 'done')
+  set_place(run, id, job, 'done')
   end_job(run, id, job)
 end
 -- A job was cancelled.
 local function cancelled(run, id, job, why)
   local how = job.how
   if how == 'blocked' then parents.cancel_children(run, id) end
-  reasons.keep(run, id, why)
-  set(run, id, job, 'cancelled')
+  causes.keep(run, id, why)
+  set_place(run, id, job, 'cancelled')
   if how ~= 'dead' then end_job(run, id, job) end -- otherwise its end was counted before
 end
 -- A dead letter was redriven: its end counts no longer. While the job goes on, its run's state is kept.
 local function revive(run, id, job)
   local first = not string.match(id, ABOVE)
   if not job.how then redis.call('HSET', run, 'live', 0) end
-  if alive(run, 1) or first then redis.call('PERSIST', run) end
-  reasons.keep(run, id, nil)
-  set(run, id, job, 'active')
+  if count_live(run, 1) or first then redis.call('PERSIST', run) end
+  causes.keep(run, id, nil)
+  set_place(run, id, job, 'active')
   if first then
     redis.call('HSET', run, 'state', 'running')
     redis.call('HDEL', run, 'ended')
-    for _, member in ipairs(members(run)) do redis.call('ZADD', index, 0, member) end
+    for _, member in ipairs(members_of(run)) do redis.call('ZADD', index, 0, member) end
     return
   end
   local parent = parents.waiting(run, id, job)

@@ -1,7 +1,4 @@
 -- Jobs of flows that wait for children: see flow_run.
--- @include flow_run
--- @include flows
--- @include strings_of
 local parents = {}
 -- The parent that waits for *id*, and its place. The name is not enough: earlier fan-outs may have had a child of it.
 function parents.waiting(run, id, job)
@@ -35,7 +32,7 @@ function parents.cancel_children(run, id)
       local how, stage, nonce = string.match(known or '', '^(%a+) (%S+) ?(%d*)')
       local lives = how == 'active' or how == 'blocked'
       local what, present = outside(lives and queues[stage], child)
-      if present and what == NOTHING and same(tonumber(nonce ~= '' and nonce or 0), present) then
+      if present and what == NOTHING and same_entry(tonumber(nonce ~= '' and nonce or 0), present) then
         marks[stage] = marks[stage] or {}
         table.insert(marks[stage], string.format('%.0f', CANCELLING * NONCES + present))
         table.insert(marks[stage], child)

@@ -1,10 +1,7 @@
 -- Reasons for which jobs of flows are dead, or were cancelled: see flow_run.
--- @include flow_run
--- @include reason
--- @include runs
-local reasons = {of_removal = 'its job was removed from its queue: cancelled, purged or deleted there'}
+local causes = {of_removal = 'its job was removed from its queue: cancelled, purged or deleted there'}
 -- Keep why a job is dead, or was cancelled; nil if that says itself.
-function reasons.keep(run, id, why)
+function causes.keep(run, id, why)
   if why then
     redis.call('HSET', run, 'why:' .. id, shortened(why, REASON_BYTES))
   else
@@ -12,14 +9,14 @@ function reasons.keep(run, id, why)
   end
 end
 -- Why a job died outside of the flow, as that script said. It is removed.
-function reasons.of_death(q, id)
+function causes.of_death(q, id)
   local why = redis.call('HGET', q.steps, runs.why(id))
   if not why then return 'its reason is not known' end
   redis.call('HDEL', q.steps, runs.why(id))
   return why == '' and 'no reason was given' or why
 end
 -- The first child that died, or else that was cancelled, and why, for the reason of its parent.
-function reasons.of_children(run, children)
+function causes.of_children(run, children)
   local first = nil
   for _, child in ipairs(children) do
     local how = where(run, child).how
@@ -31,7 +28,7 @@ function reasons.of_children(run, children)
   return ', the first ' .. first .. (why and ': ' .. why or '')
 end
 -- Why a child that was marked for it is cancelled.
-function reasons.of_cancel(run, id)
+function causes.of_cancel(run, id)
   local parent = string.match(id, ABOVE)
   if not parent then return nil end
   if where(run, parent).how == 'cancelled' then return 'its parent was cancelled' end

@@ -1,5 +1,5 @@
 -- Rows of a pending list; none without a group: a failover or a FLUSHALL removes it with all leases.
-local function pending(...)
+local function pending_rows(...)
   local rows = redis.pcall('XPENDING', ...)
   if not rows.err then return rows end
   return string.find(rows.err, 'NOGROUP', 1, true) and {} or redis.call('XPENDING', ...)
@@ -20,13 +20,13 @@ local function held_by(jobs, worker, entries, counts)
   local mine, verdict, n = {}, {}, #entries
   if n > 1 then
     local first, last = ends_of(entries)
-    local rows = pending(jobs, 'workers', first, last, 2 * n + 100, worker)
+    local rows = pending_rows(jobs, 'workers', first, last, 2 * n + 100, worker)
     for i = 1, #rows do mine[rows[i][1]] = rows[i][4] end
   end
   for i = 1, n do
     local count = mine[entries[i]]
     if not count then
-      local row = pending(jobs, 'workers', entries[i], entries[i], 1, worker)[1]
+      local row = pending_rows(jobs, 'workers', entries[i], entries[i], 1, worker)[1]
       count = row and row[4]
     end
     verdict[i] = count == tonumber(counts[i])

@@ -1,6 +1,5 @@
 -- Whether *id* is the name of an entry, whose job was enqueued without an id. No other job has this name. Also answers
 -- the job's fields.
--- @include levels
 local function is_entry_id(q, id)
   if not string.match(id, '^%d+%-%d+%.?%d?$') then return false end
   local stream, entry = entry_of(q, id)

@@ -3,11 +3,6 @@
 -- token of a redriven job must be larger than every earlier token. Answers id, attempts, reason and kind, for the log.
 -- When the limit became smaller, each new letter replaces at most ten old ones. A run keeps its records as long as its
 -- letter, whose reason names the steps that are still to be undone. The reason is kept for the flow of a job that died outside of it. q: dead, stats, steps, flows.
--- @feature dead
--- @include fields
--- @include flows
--- @include reason
--- @include runs
 local function keep_dead(q, limit, reason, worker, releases, own, headers)
   local dead, steps = q.dead, q.steps
   local run = runs.of_job(steps, own)

@@ -1,8 +1,4 @@
 -- Take a record of a queue's trends, once a minute: see trend_records.
--- @include count_states
--- @include oldest
--- @include page
--- @include trend_records
 -- Is a record due? *last*: the time of the last one, from the stats; nil without trends.
 -- Is a record due? *last*: the time of the last one, from the stats; nil without trends.
 local function trend_due(last, now)

@@ -1,5 +1,4 @@
 -- The ID of the last entry of a stream; nil when it is empty.
--- @include page
 local function last_entry_id(budget, stream)
   local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
   if newest then weigh(budget, newest[2]) end

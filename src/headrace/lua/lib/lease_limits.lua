@@ -1,7 +1,4 @@
 -- The bounds of a call that hands out jobs, or looks at them: the limits among its arguments, and bytes.
--- @feature ordered
--- @include require_types
--- @include take_turns
 -- Rate limits, and the order of keys, from the arguments behind number *at*.
 local function rate_limits(q, at)
   local limits = {}

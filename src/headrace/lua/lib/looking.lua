@@ -1,17 +1,4 @@
 -- The first look of a queue with terms: each job that came is put into its line, in memory. See reading, and picking.
--- @feature leases
--- @feature fair
--- @include limits
--- @include levels
--- @include ordered
--- @include finish
--- @include picking
--- @include raise_level
--- @include rates
--- @include reading
--- @include runs
--- @include suspects
--- @include take_turns
 local looking = {RAISED = 150}
 -- The same for a row of the pending list. Suspects wait for others of their kind.
 function looking.put_pending(q, row, owner)

@@ -1,12 +1,5 @@
 -- The new jobs of `lease` in a plain queue, chunk by chunk. fresh: entries and payloads in turn, of first deliveries that have
 -- only a payload. They come after the jobs of taken. putting: jobs may be postponed. further: jobs were not looked at.
--- @feature leases
--- @include levels
--- @include older
--- @include portion
--- @include raise_level
--- @include rates
--- @include take_turns
 local newer = {}
 function newer.begin(q)
   q.putting = q.keyed or q.order ~= nil

@@ -1,5 +1,4 @@
 -- Collect events of the jobs of flows by queue, and publish them at the end.
--- @include events
 local function note_event(q, kind, id)
   q.noted = q.noted or {completed = {}, cancelled = {}, dead = {}, added = {}}
   q.noted[kind][#q.noted[kind] + 1] = id

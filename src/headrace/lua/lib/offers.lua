@@ -2,7 +2,6 @@
 -- structure that each live worker declared; after an operator's word that word, a tab, and the worker's own. A worker
 -- without an entry declared none. It stays when the queue is deleted. The name of a worker behind a line feed has the
 -- moment, in ms, of a word that came before its registration.
--- @include declared
 local offers = {REGISTERS_MS = 60000} -- for which the word of a worker stays that is about to register
 function offers.read(kept)
   local readable, found = pcall(cmsgpack.unpack, kept or '')

@@ -1,18 +1,5 @@
 -- The jobs of `lease` that are older than new ones, in a plain queue: the jobs of a predecessor, suspects, jobs that have the
 -- turn, runs that are due, parked jobs, and jobs that woke a reader.
--- @feature leases
--- @include finish
--- @include leasing
--- @include levels
--- @include ordered
--- @include page
--- @include portion
--- @include rates
--- @include requeue_front
--- @include runs
--- @include suspects
--- @include take_turns
--- @include weigh_job
 local older = {}
 -- Whether there may be any. *heir*: the worker whose jobs this one takes over, if any.
 function older.some(q, heir)

@@ -1,10 +1,5 @@
 -- The age in ms of the oldest of the next jobs: the first parked job and the first new job of each level, as far as the
 -- *budget* goes; 0 if no job waits. *holding*: the consumers that hold entries.
--- @include clock
--- @include delivered
--- @include fields
--- @include levels
--- @include page
 local function age_of_next(jobs, levels, budget, holding)
   local now = clock()
   local since = now

@@ -1,17 +1,13 @@
 -- The picks of a queue with terms, by deficit round robin over rings of values: see docs/explanation/fairness.md. A call
 -- reads what it needs of nodes and lines, plans in memory, and then writes all at once (see filing). Times are whole us.
--- @feature fair
--- @include agreed
--- @include limits
--- @include rates
 local picking, push, pop = {QUANTUM = 5000, IDLE = 1000, HALTED = 250, LAST = 9e15}, nil, nil
 do -- a ring in memory is a heap: of values by the round and the number of their turn, of lines by the place of the first job
-local function before(a, b) return a.round < b.round or a.round == b.round and a.seq < b.seq end
+local function comes_before(a, b) return a.round < b.round or a.round == b.round and a.seq < b.seq end
 function push(ring, it)
   local n = #ring + 1
   while n > 1 do
     local up = math.floor(n / 2)
-    if before(ring[up], it) then break end
+    if comes_before(ring[up], it) then break end
     ring[n] = ring[up]
     n = up
   end
@@ -23,8 +19,8 @@ function pop(ring)
   if size == 0 then return end
   while 2 * n <= size do
     local child = 2 * n
-    if child < size and before(ring[child + 1], ring[child]) then child = child + 1 end
-    if before(it, ring[child]) then break end
+    if child < size and comes_before(ring[child + 1], ring[child]) then child = child + 1 end
+    if comes_before(it, ring[child]) then break end
     ring[n] = ring[child]
     n = child
   end
@@ -165,9 +161,9 @@ function picking.next_of(q, line)
   return line.news and line.news[line.new_at], false
 end
 function picking.place_of(q, line)
-  local job, stored = picking.next_of(q, line)
+  local job, is_stored = picking.next_of(q, line)
   if not job then return '' end
-  return stored and string.match(job, '^%w+', #line.key + 2) or job.place or holds.place(job[1])
+  return is_stored and string.match(job, '^%w+', #line.key + 2) or job.place or holds.place(job[1])
 end
 -- Read the stored parts of nodes and lines. What is in a ring is in it in memory, too.
 function picking.load(q)

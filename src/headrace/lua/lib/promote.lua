@@ -1,9 +1,4 @@
 -- Move delayed jobs to the back of their levels, in this order.
--- @feature leases
--- @feature delayed
--- @include fields
--- @include levels
--- @include stored
 local function promote_these(q, names)
   local bodies, named, moved, added = redis.call('HMGET', q.bodies, unpack(names)), {}, {}, q.added
   local releases = redis.call('EXISTS', q.released) == 1 and redis.call('HMGET', q.released, unpack(names)) or {}

@@ -1,8 +1,5 @@
 -- Move a page of a level's stream, its oldest jobs, to the back of the level before it, or of the jobs stream (*to* 0).
 -- Answers the number of moved jobs.
--- @feature leases
--- @include fields
--- @include levels
 local function raise_level(q, level, to, page)
   local gone, named = {}, {}
   if #page == 0 then return 0 end

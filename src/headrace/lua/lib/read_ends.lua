@@ -2,7 +2,6 @@
 -- for how many ms. An end is text: state, ms, attempt (0 unknown), 1 with a result, worker or '-', reason; and where its
 -- job is kept, the byte 255, and packed: the job's fields, the ms when its last attempt began, the answer of runs.kept
 -- for a run, or false, and the number of its last delivery.
--- @include clock
 -- The moment before which ends are too old: now, if there is no history.
 local function too_old(stats)
   return clock() - tonumber(string.match(redis.call('HGET', stats, 'history') or '', '^%d+ (%d+)$') or 0)

@@ -1,8 +1,7 @@
--- The look at new jobs of an ordered queue: a key is first asked for its turn. See reading.
--- @include take_turns
-local function read_in_order(reading)
-  reading.turns = turning.read
-  reading.behind = function(q, entry, owner, count)
+-- The look at new jobs of an ordered queue: a key is first asked for its turn. *look*: see reading.
+local function read_in_order(look)
+  look.turns = turning.read
+  look.behind = function(q, entry, owner, count)
     if turning.takes(q, entry) then return false end
     if owner then turning.put_behind(q, {entry}, count) else q.others[#q.others + 1] = entry end
     return true

@@ -1,10 +1,5 @@
 -- The look at new jobs of a queue with terms: each that is read is put into its line, in memory. See picking. `behind`
 -- and `turns` are for ordered queues: see read_in_order.
--- @include agreed
--- @include limits
--- @include levels
--- @include picking
--- @include weigh_job
 local reading = {JOBS = 250, BYTES = 524288 + 4096, behind = false, turns = false}
 -- The number of jobs to read next, by the bytes that are left.
 function reading.fits(q, most)

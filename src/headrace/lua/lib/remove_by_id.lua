@@ -1,8 +1,5 @@
 -- Remove a job from a queue by its id, in any state but dead, and the records of its run. Answers 1, or 0 if there is no
 -- such job; and the entry, if the job was leased. *as*: the counter to increment, 'cancelled' by default.
--- @include depart
--- @include flows
--- @include is_entry_id
 local function remove_by_id(q, id, as)
   local entry, gone, leased = redis.call('HGET', q.ids, id), 0, false
   if not entry and not is_entry_id(q, id) then return 0 end

@@ -1,7 +1,5 @@
 -- Renew the leases of these entries, which *worker* holds, from now on. *duration*: ms, '' for the worker's own. *ttl*:
 -- ms for which a worker without a heartbeat counts as alive.
--- @feature leases
--- @feature workers
 local function renew_leases(q, worker, held, duration, ttl, now)
   held[#held + 1] = 'JUSTID' -- a renewal is no delivery
   redis.call('XCLAIM', q.jobs, 'workers', worker, 0, unpack(held))

@@ -1,9 +1,6 @@
 -- In a dry run of `repair` the walk of the jobs has mended nothing yet. These tell whether it would have removed all data
 -- of an entry: with the entry, with its deadline, with the group, or because it is parked; or taken slots for it. See
 -- repair_reading.
--- @include repair_jobs
--- @include repair_reading
--- @include stale_slots
 local lost_group = dry and group_of(q.wake) and not group_of(q.jobs)
 local function dangles(entry) return dry and row_of(entry) and not job_at(entry) end
 local function would_park(entry)

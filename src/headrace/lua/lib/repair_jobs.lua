@@ -1,21 +1,8 @@
 -- The walks of `repair` through streams: the jobs stream with its groups and the pending list, and the streams of later levels. See
 -- repair_reading.
--- @feature leases
--- @feature fair
--- @include agreed
--- @include depart
--- @include fields
--- @include is_reserved
--- @include levels
--- @include limits
--- @include page
--- @include repair_reading
--- @include requeue_front
--- @include runs
--- @include wake_many
 -- The place that the group should have: before *last*, the end of the stream, and not before the delivered entries.
-local function right_place(delivered, last)
-  local right = is_after(delivered, last) and last or delivered
+local function right_place(last_handed, last)
+  local right = is_after(last_handed, last) and last or last_handed
   local highest = redis.call('XPENDING', q.jobs, 'workers')[3]
   return highest and is_after(highest, right) and highest or right
 end
@@ -32,9 +19,9 @@ local function mend_group(last)
     mended('groups')
   end
   if not ours then return end
-  local delivered = ours['last-delivered-id']
-  local right = right_place(delivered, last)
-  if right ~= delivered then
+  local last_handed = ours['last-delivered-id']
+  local right = right_place(last_handed, last)
+  if right ~= last_handed then
     redis.call('XGROUP', 'SETID', q.jobs, 'workers', right)
     mended('groups')
   end
@@ -105,10 +92,10 @@ local function walk_jobs()
     if not last then return '' end
   end
   local group = group_of(q.jobs)
-  local delivered = group and group['last-delivered-id']
-  if dry and delivered then delivered = right_place(delivered, last) end
+  local last_handed = group and group['last-delivered-id']
+  if dry and last_handed then last_handed = right_place(last_handed, last) end
   local page, more = stretch(budget, q.jobs, from, last, limit)
-  local rows = delivered and redis.call('XPENDING', q.jobs, 'workers', from, last, limit) or {}
+  local rows = last_handed and redis.call('XPENDING', q.jobs, 'workers', from, last, limit) or {}
   looked = looked + math.max(#page, #rows)
   local upto = last -- the end of the shorter list
   if more then upto = page[#page][1] end
@@ -131,14 +118,14 @@ local function walk_jobs()
     end
   end
 
-  local handed = delivered
+  local handed = last_handed
   local stranded = 0
   for i = 1, pages do
     local entry, fields = page[i][1], page[i][2]
     local plain = #fields == 2 and fields[1] == 'data'
     local own = plain and {} or parse(fields)
     if handed and not pending[entry] then
-      if is_after(entry, delivered) then
+      if is_after(entry, last_handed) then
         handed = nil -- nor were the entries after it
       else
         park_stranded(entry, own, level_of(fields, q.levels.n))

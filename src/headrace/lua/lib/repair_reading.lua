@@ -1,11 +1,6 @@
 -- The reading of a queue by `repair`, and the record of its repairs. The fragments repair_* are parts of that script. They read these
 -- of its locals: `q`, `cursor`, `limit`, `dry`, `now`, `budget`, `found`, which are repairs by kind, and `looked`, the
 -- number of names seen.
--- @feature delayed
--- @feature flows
--- @include fields
--- @include levels
--- @include page
 local function mended(kind, number) found[kind] = found[kind] + (number or 1) end
 -- Whether entry ID *a* is after *b*. Lua's numbers do not hold 64 bits.
 local function is_after(a, b)

@@ -2,18 +2,12 @@
 -- keeps growing, and as many deliveries count as released. So attempts since the last write of the fields are
 -- forgotten; the attempts in the fields are not. Earlier releases remain if they may belong to the attempts in the
 -- fields: a thousand for each thousand.
--- @feature leases
--- @feature limits
--- @feature fair
--- @include fields
--- @include levels
--- @include page
 local healing = {} -- in a table, as a script has 200 locals at most
 function healing.requeue_front(jobs, owner, released, entry, own)
-  local releases, carried = (tonumber(redis.call('HGET', released, entry) or 0) or 0), tonumber(own.attempt or 0)
+  local releases, attempts = (tonumber(redis.call('HGET', released, entry) or 0) or 0), tonumber(own.attempt or 0)
   local thousands = math.floor(releases / 1000)
   local count = 1000 * (thousands + 1)
-  local kept = math.min(releases % 1000, carried) + 1000 * math.min(thousands, math.floor(carried / 1000))
+  local kept = math.min(releases % 1000, attempts) + 1000 * math.min(thousands, math.floor(attempts / 1000))
   redis.call('XCLAIM', jobs, 'workers', owner, 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
   redis.call('HSET', released, entry, count + kept)
 end

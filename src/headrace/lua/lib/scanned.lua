@@ -1,5 +1,4 @@
 -- Pages of hashes, within a budget.
--- @include page
 -- The value of a name in a hash: nil without it, false when the budget is spent.
 local function value_of(budget, key, name)
   if fitting(budget, 1) == 0 then return false end

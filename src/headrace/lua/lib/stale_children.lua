@@ -1,6 +1,5 @@
 -- Children whose job has left without a word: a worker of an older version, which knows no links, completed it, or a
 -- foreign command removed it.
--- @include children
 -- Report the ends of such children to their parents, with the result, if it is kept. This looks at *most* links, chosen at
 -- random.
 local function report_stale_children(q, most)

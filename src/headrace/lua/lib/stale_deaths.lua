@@ -1,7 +1,5 @@
 -- Forget the deaths of the holders of removed entries, for the next hundred entries: 'cursor' in `deaths` is where to
 -- continue. Answers 1 if suspects wait: then the caller wakes a reader for them.
--- @feature suspects
--- @include levels
 local function forget_deaths(q)
   if redis.call('EXISTS', q.deaths) == 0 then return 0 end
   local page = redis.call('HSCAN', q.deaths, redis.call('HGET', q.deaths, 'cursor') or '0', 'COUNT', 100)

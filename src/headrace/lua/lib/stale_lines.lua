@@ -1,7 +1,4 @@
 -- Places in lines whose jobs are gone.
--- @feature fair
--- @include limits
--- @include is_reserved
 -- Whether a member of `lines` is of a job that is in a line.
 local function is_place(q, member)
   local place = string.match(member, ' (%l%d+%l%d+)%+?=?[%d.e+-]*$')

@@ -1,8 +1,5 @@
 -- Runs whose job has left: a worker of an older version, which knows no records, completed it, or its dead letter was
 -- trimmed.
--- @feature dead
--- @include is_entry_id
--- @include runs
 local function is_stale_run(q, id)
   local letter = string.match(id, '^\n(%d+%-%d+)$')
   if letter then return not redis.call('XRANGE', q.dead, letter, letter)[1] end

@@ -1,7 +1,5 @@
 -- Give back the slots of entries that are not leased any more: a worker of an older version, which knows no slots, ended
 -- the lease, or a foreign command did. This looks at *most* held entries, chosen at random. Answers their number.
--- @include limits
--- @include is_reserved
 local function is_leased(q, entry)
   local row = redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none without a group
   return row and not is_reserved(row[2])

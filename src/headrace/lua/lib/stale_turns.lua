@@ -1,10 +1,6 @@
 -- If a foreign command removed the entry that has the turn of a key, pass the turn on. This looks at the next *most*
 -- keys with waiting jobs; `turns` in `stats` is where to continue. An entry that the group has yet to deliver keeps its
 -- turn: after the group was lost, all entries are read again.
--- @include delivered
--- @include limits
--- @include in_parts
--- @include ordered
 local function pass_stale_turns(q, stats, most)
   if redis.call('EXISTS', q.behind) == 0 then return end
   local from, stale, gone, last = redis.call('HGET', stats, 'turns') or '-', {}, {}, nil

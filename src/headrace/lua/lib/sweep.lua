@@ -1,18 +1,11 @@
 -- Expired leases of owners that are alive: of workers that forgot them, of queues without a worker, of foreign
 -- consumers. All callers share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped> <cursor>`.
--- @feature leases
--- @feature workers
--- @feature fair
--- @include is_reserved
--- @include levels
--- @include finish
--- @include suspects
 local STEP = 15 -- ms between two steps of a sweep: the server's load does not grow with the number of workers
 -- Whether the leases of all workers last *lease* ms, and none has a deadline of its own.
 local function alike(registered, leases, lease)
   if redis.call('EXISTS', leases) == 1 or redis.call('HLEN', registered) > 500 then return false end
-  for _, known_as in ipairs(redis.call('HVALS', registered)) do
-    if string.match(known_as, '^%d+ (%d+)') ~= lease then return false end
+  for _, text in ipairs(redis.call('HVALS', registered)) do
+    if string.match(text, '^%d+ (%d+)') ~= lease then return false end
   end
   return true
 end
@@ -49,7 +42,7 @@ local function all_are_deaths(q, now)
 end
 -- For leases that differ, read a page of the pending list: its expired leases, at most *limit*, the next cursor, and
 -- which of them are deaths.
-local function page(q, now, lease, cursor, limit)
+local function page_of_all(q, now, lease, cursor, limit)
   local rows, terms, expired = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 6 * limit), {}, {}
   local died, of_owner = {}, {}
   local custom = redis.call('EXISTS', q.leases) == 1
@@ -149,7 +142,7 @@ local function sweep(q, now, lease, limit, budget, listening)
     expired, cursor = taken_over(q, lease, cursor, limit - moved, died)
     finish(q, expired, {parked = true})
   else
-    expired, cursor, died = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved)
+    expired, cursor, died = (lines and page_of_each or page_of_all)(q, now, lease, cursor, limit - moved)
     found = #expired
     for i, id in ipairs(finish(q, expired, {died = died, budget = budget, listening = listening})) do ids[moved + i] = id end
     cut = #expired < found

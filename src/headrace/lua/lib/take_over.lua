@@ -1,8 +1,6 @@
 -- Move the jobs of a dead worker to the front, at most *limit*, and count its death. Jobs that must be read (for their
 -- level, or for their id if there are listeners: *listening*) are moved within the budget. Forget the worker once it holds
 -- no job. Answers the number of moved jobs, their entries, and their ids. q: as in finish; workers, registered.
--- @feature workers
--- @include finish
 local function take_over(q, name, limit, budget, listening)
   local jobs = q.jobs
   local entries = redis.call('XPENDING', jobs, 'workers', '-', '+', limit, name)

@@ -1,6 +1,4 @@
 -- Hand out jobs of a key one at a time. q.order: the header with the key. `turning.write` writes the result.
--- @include in_parts
--- @include ordered
 local turning = {} -- in a table, as a script has 200 locals at most
 function turning.begin(q, order)
   if q.levels.n > 0 then error('ARGUMENT ' .. order .. ': no order over several levels', 0) end
@@ -32,7 +30,7 @@ function turning.takes(q, entry)
     q.turns_set[#q.turns_set + 1], q.turns_set[#q.turns_set + 2] = 'k' .. key, entry
     return true
   end
-  q.places[#q.places + 1], q.places[#q.places + 2] = 0, place(key, entry)
+  q.places[#q.places + 1], q.places[#q.places + 2] = 0, place_behind(key, entry)
   return false
 end
 function turning.put_behind(q, entries, count)

@@ -1,8 +1,6 @@
 -- The reason, traceback and attempts of a retried job that has the turn of its key. Other retried jobs have them in
 -- their fields. But this job's entry stays, and an entry can't be changed. So `turns` has them as 'a<entry>', packed
 -- like a job's fields, until the entry leaves the queue.
--- @include fields
--- @include strings_of
 local tried = {}
 function tried.read(turns, entry)
   if tried.there == nil then tried.there = redis.call('EXISTS', turns) == 1 end

@@ -1,18 +1,5 @@
 -- A job that no handler has started: waiting, parked without an attempt spent, delayed, or held back by a rate limit;
 -- and its run has no records but signals.
--- @feature leases
--- @feature delayed
--- @feature ordered
--- @feature flows
--- @include fields
--- @include is_reserved
--- @include levels
--- @include page
--- @include scanned
--- @include depart
--- @include runs
--- @include stored
--- @include tried
 -- Read the job with the id *id*, whose place is *entry* ('delayed', or its entry). Answers a table: own and headers,
 -- due (0: now), spent, releases; nil if the job has started, or the id belongs to no job; false if the budget is spent.
 local function unstarted_job(q, id, entry, budget)

@@ -3,11 +3,6 @@
 -- then jobs in lines that were never leased, and new jobs. *place*: where to start, such as 'new:1 -'; any other value: at
 -- the start. *last*: where to end, or nil. Answers rows {entry, fields, consumer, ms idle, count}, without fields if the
 -- entry was removed by hand; which of the seven kinds they are, their level, and where to continue, '' at the end.
--- @feature ordered
--- @include delivered
--- @include page
--- @include tried
--- @include waiting_consumers
 local function waiting_page(q, place, limit, last)
   local part, level, from = string.match(place, '^(%a+):(%d) (.*)$')
   part, level, from = part or 'parked', tonumber(level or 0), from or '-'

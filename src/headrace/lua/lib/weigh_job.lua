@@ -1,5 +1,4 @@
 -- Count the bytes of a job that a call has read, and note the largest one.
--- @include levels
 local function weigh_job(q, fields)
   local bytes = size_of(fields)
   q.spent = q.spent + bytes
