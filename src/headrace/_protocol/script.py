@@ -11,7 +11,8 @@ A fragment declares functions and constants. Their names are unique in `lua/`, s
 by the names in a script which fragments it needs. It puts them before the body. The line
 `-- @fragments` puts the functions that the lines behind it need in its place. To define functions
 takes a few µs, which calls that end earlier save. A function that nothing calls is left out. A
-table of functions that is passed on as a value keeps all of them.
+table of functions that is passed on as a value keeps all of them. So are lines of comments. A
+script that calls `answer` begins with the reply of its record, if it has one.
 
 A feature is a fragment of `lua/features/`, and owns its keys. Its header names them. Keys that
 belong together have one owner, so that a script's header names at most eight of its own. A word of
@@ -73,12 +74,15 @@ _DECLARES = re.compile(
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*+(?:\.\w++)?+(?!\s*=[^=])")
 _TEXTS = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|--[^\n]*""")
 _SECTIONS = ("KEYS", "ARGV", "REPLY", "COST")
+_COMMENTS = re.compile(r"^ *(?:--.*)?\n", re.MULTILINE)
+_HEAD = re.compile(r"\A(?:--.*\n)*")
 _HEADER = re.compile(
     r"-- (\w+): (.*)\n"
     + "".join(rf"-- {name:<7}(.*\n(?:-- {{8}}.*\n)*)" for name in _SECTIONS)
     + r"((?:-- (?!@).*\n)*)"
 )
 _TYPES = {"": "{}", "int": "whole({})", "count": "whole({}, 1, 1000)", "flag": "{} == '1'"}
+_AGAIN = "local known = recorded()\nif known then return known end\n"
 _FOLDER = files("headrace") / "lua"  # found now: it imports modules, which no call does (`_forks`)
 
 
@@ -129,14 +133,16 @@ def script(name: str) -> Script:
     """Load `lua/<name>.lua`. Raises `ValueError` for a bad header, or for fragments that need each
     other."""
     head = header(name)
-    comment, body = _apart(_read(f"{name}.lua"))
+    body = _HEAD.sub("", _read(f"{name}.lua"), count=1)
+    words = _words(body)
     checks = "".join(_TYPES[kind] for _, kind in head.typed_args())
-    fragments = _reached(body + checks)
+    again = _AGAIN if "answer" in words and "recorded" not in words else ""
+    fragments = _reached(body + checks + again)
     found: list[str] = []
     pieces: list[str] = []
     for part in _FRAGMENTS.split(body):
         first = len(found)
-        _collect(_names(part if pieces else part + checks), fragments, (), found)
+        _collect(_names(part if pieces else part + checks + again), fragments, (), found)
         pieces += ["".join(fragments[one] for one in found[first:]), part]
     queue = _QUEUE.search(body)
     fields = (
@@ -144,7 +150,6 @@ def script(name: str) -> Script:
         if queue
         else set[str]()
     )
-    words = _words(body)
     features = _used(head.keys(), words | fields - {"levels"})
     keys = tuple(
         sorted([*head.keys(), *chain(*features.values())], key=lambda key: key.endswith("..."))
@@ -157,7 +162,9 @@ def script(name: str) -> Script:
     )
     rest = _QUEUE.sub(f"  {', '.join(table)},\n", "".join(pieces[1:]))
     declared = {key: place for key, place in places.items() if key in words}
-    source = "".join([comment, pieces[0], *_locals(declared, keys, head, words), rest])
+    made = _locals(declared, keys, head, words)
+    source = _COMMENTS.sub("", "".join([pieces[0], *made, again, rest]))
+    source = f"-- {name}: see lua/{name}.lua\n{source}"
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     recorded = keys[0].startswith("lane ")
     return Script(
@@ -300,12 +307,6 @@ def _calls(line: re.Match[str]) -> str:
     return "".join(
         f"{indent}if q.{key} then {function}{arguments} end\n" for function, key in found
     )
-
-
-def _apart(text: str) -> tuple[str, str]:
-    head = re.match(r"(?:--.*\n)*", text)
-    end = head.end() if head else 0
-    return text[:end], text[end:]
 
 
 def _collect(

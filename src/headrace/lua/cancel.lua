@@ -5,8 +5,6 @@
 --        and its id · 0 no such job
 -- COST   10 us
 -- ttl: ms for which `ended` says of its id that it was cancelled, unless a new job takes it.
-local known = recorded()
-if known then return known end
 level_streams(stats, levels)
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, blocked, turns, steps)

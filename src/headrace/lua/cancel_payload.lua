@@ -6,8 +6,6 @@
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
 -- Jobs that come to a stream after the request for its first page stay. ttl: as in cancel. A page ends early once it has
 -- read 256 KiB of the records of runs with children.
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue
   levels = level_streams(stats, levels), removed_as = 'cancelled',

@@ -8,8 +8,6 @@
 -- id, enq: as in step. others: of the queue of the child: jobs, wake, ids, delayed, bodies, stats, cancels, events, the
 -- stream of its level, and links. fields: of the child, with its id. If a job has that id, the child gets another, with the
 -- ms of the first enqueue behind it.
-local known = recorded()
-if known then return known end
 local to = {levels = {n = level, [level] = others[9]}, added = 0, enqueued = 0, vacant = true}
 to.jobs, to.wake, to.ids, to.delayed, to.bodies, to.stats = unpack(others, 1, 6)
 local to_links = others[10]

@@ -6,8 +6,6 @@
 -- COST   20 us
 -- id, enq: as in step. home: the prefix of the keys of the child's queue. child: its id. number: 0, or of the record whose
 -- child is to have another home: the first one has refused it.
-local known = recorded()
-if known then return known end
 require_hashes(steps, links)
 require_sorted_sets(afar)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end

@@ -16,8 +16,6 @@
 -- most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the next declared stage,
 -- without a result.
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)
-local known = recorded()
-if known then return known end
 
 -- Until a script has written, a server without memory refuses commands that need some. This command adds nothing.
 local function is_full()

@@ -5,8 +5,6 @@
 -- COST   15 us + 10 us per job
 -- Items: entry, delivery count, reason (followed by more, as in retry). At most 1,000 jobs. A dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's, with
 -- `attempt` the number of all deliveries.
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue without asleep
 }

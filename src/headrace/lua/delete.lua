@@ -6,8 +6,6 @@
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
 -- Reports of children to runs in other slots stay until they are fetched. If there are more jobs of flows, or children of runs, than a call has time for, they go first, each as if cancelled. The
 -- last call removes the rest at once.
-local known = recorded()
-if known then return known end
 level_streams(stats, levels)
 local listening = listeners(stats, events, 'deleted')
 require_streams(jobs, wake, dead)

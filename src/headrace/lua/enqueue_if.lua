@@ -17,8 +17,6 @@
 -- client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
 local PRESENT, ADDED, REPLACED, MOVED, DROPPED, REFUSED, UNSEEN, SEALED = 0, 1, 2, 3, 4, 5, 6, 7
 local CONDITIONS = {unique = true, throttle = true, debounce = true, max_wait = true, replace = true}
-local known = recorded()
-if known then return known end
 
 -- 1. Everything is checked before the first write.
 local listening = listeners(stats, events, 'added')

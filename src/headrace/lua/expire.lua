@@ -10,8 +10,6 @@ local q = {
   -- @queue without released, limited
   levels = {}, -- jobs that wait at another level are not leased
 }
-local known = recorded()
-if known then return known end
 require_streams(jobs, wake)
 require_hashes(ids, deaths)
 require_sorted_sets(leases)

@@ -4,8 +4,6 @@
 -- REPLY  {moved, more}: more 1 = call again
 -- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
 -- name: a registration, `<name>.<random>`, or the part before its last dot; or any consumer of the group.
-local known = recorded()
-if known then return known end
 local summary = redis.pcall('XPENDING', jobs, 'workers')
 if summary.err and not string.find(summary.err, 'NOGROUP', 1, true) then return summary end
 require_streams(wake)

@@ -15,8 +15,6 @@
 -- stage}: a row of flow_events · {"forget", id, stage}: a member that can't be a job of a run · {"cancel", id}. At most
 -- 1,000 children.
 whole(result_ttl, 1)
-local known = recorded()
-if known then return known end
 
 -- 1. The stages, and the runs.
 local PARTS = {

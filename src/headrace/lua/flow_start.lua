@@ -14,8 +14,6 @@ members = whole(members, 0, #ARGV - items + 1)
 local first = items + members -- of the job's fields
 due_at(delay, 0)
 whole((#ARGV - first + 1) / 2, 1, 3900)
-local known = recorded()
-if known then return known end
 local length = redis.pcall('XLEN', q.jobs)
 if type(length) == 'table' then return length end
 require_streams(q.wake)

@@ -7,8 +7,6 @@
 -- token, id, enq: as in step. began: as in suspend. waits_for: the builds that may continue it, in words. It spends no
 -- attempt, and sleeps for at least 5 s: longer where many runs do, so that a queue hands out 200 of them a second. A
 -- worker of such a build lets it go on before: see unpin.
-local known = recorded()
-if known then return known end
 require_hashes(steps, released, deaths, facts, pinned)
 require_sorted_sets(leases, asleep, workers)
 require_streams(wake)

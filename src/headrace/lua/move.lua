@@ -12,8 +12,6 @@
 -- sleeps or waits for a signal, and one that has children in other slots. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
 -- first enqueue.
 local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events, to_steps, to_cancels = unpack(target)
-local known = recorded()
-if known then return known end
 local half = (#target - 10) / 2 -- the streams of our levels, then of the target's levels
 local q = {
   -- @queue without asleep

@@ -4,8 +4,6 @@
 -- REPLY  1 the state has changed · 0 the queue was in this state already
 -- COST   10 us
 -- pause: 1 pauses the queue; 0 resumes it, and wakes all readers that wait for this.
-local known = recorded()
-if known then return known end
 require_streams(wake)
 local was = redis.call('HDEL', stats, 'paused') == 1 -- a full server permits it, and then all later writes
 if pause then

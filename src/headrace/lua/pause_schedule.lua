@@ -5,8 +5,6 @@
 -- COST   6 us
 -- The next tick of a paused schedule is 2 * 10^14 ms later, so that it never comes, for workers of any version. So the
 -- ticks of the pause are missed ticks: the schedule's policy decides about them when it is resumed.
-local known = recorded()
-if known then return known end
 require_sorted_sets(ticks)
 require_streams(wake)
 local due = tonumber(redis.call('ZSCORE', ticks, name) or 1e14)

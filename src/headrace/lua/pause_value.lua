@@ -5,8 +5,6 @@
 --        paused values
 -- COST   10 us; then 5 us for each line of a lease call while a value is paused, and at most 100 lines of resumed values a call
 -- wanted: names of headers, each with '=' and its part of the value, or '-' for jobs without the header: see of_value.
-local known = recorded()
-if known then return known end
 require_hashes(terms)
 require_sorted_sets(lines)
 require_streams(wake)

@@ -7,8 +7,6 @@
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
 -- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue
   levels = level_streams(stats, levels),

@@ -16,8 +16,6 @@
 
 -- 1. If no job is leased, delayed, scheduled, held back or in a later level, no worker is late, and the last sweep was
 -- just now, only store the time of this sweep. This needs no record: a repeated call finds the same state, or goes on.
-local known = recorded()
-if known then return known end
 lease = string.format('%.0f', whole(lease))
 local now, rest = clock(), nil
 local function at_rest()

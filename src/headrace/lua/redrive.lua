@@ -8,8 +8,6 @@
 -- id is taken again stays. Attempts start again at zero. A run keeps its records, but begins again if it was undone as it
 -- died. With a from_step, for a single id, it keeps only the records that began before that step, and signals that no
 -- wait has taken; '' for all. payload: '=' and the new payload, for a single id only; '' for its own.
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue
   levels = level_streams(stats, levels),

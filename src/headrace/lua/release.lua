@@ -5,8 +5,6 @@
 -- COST   10 us + 3 us per job
 -- pause: ms, 0 for none. During the pause the consumer `limited` has the jobs; after it they come before all other
 -- jobs. Items: entry, delivery count. At most 1,000 jobs.
-local known = recorded()
-if known then return known end
 require_streams(wake)
 require_sorted_sets(leases, limited)
 require_hashes(released, deaths)

@@ -23,8 +23,6 @@ end
 
 -- @fragments
 whole(lease)
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue
   levels = level_streams(stats, levels),

@@ -6,8 +6,6 @@
 -- A job that a rate limit holds back counts as delayed, too: it goes to the back, or gets this delay, and the limit
 -- decides again at its lease. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job to
 -- the back of the queue now.
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue without asleep, flows, steps
   levels = level_streams(stats, levels),

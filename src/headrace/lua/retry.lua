@@ -12,8 +12,6 @@
 -- `headrace-reason` and `headrace-traceback`, until its next retry, and its attempts so far as `headrace-attempts`. The
 -- job ended by itself, so it is no longer a suspect. Deliveries whose holder died spend no attempt: from now on they
 -- count as releases.
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue without asleep
   levels = known_streams(stats, levels),

@@ -3,8 +3,6 @@
 -- ARGV   call, name
 -- REPLY  the id of the job: '<name>@<ms>-now' · '' no schedule has that name
 -- COST   20 us
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue without delayed, bodies, cancels
   levels = known_streams(stats, levels),

@@ -7,8 +7,6 @@
 -- schedule of this name has this timing already, its next tick stays. fields: `data` and headers of its jobs. A paused
 -- schedule stays paused, and its last run stays known.
 whole(due)
-local known = recorded()
-if known then return known end
 require_sorted_sets(ticks)
 require_streams(wake)
 local old = redis.call('HGET', schedules, name)

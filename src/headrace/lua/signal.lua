@@ -6,8 +6,6 @@
 --        them
 -- COST   25 us
 -- by: the name of its sender, for the eye. value: left out if there is none. A dead job gets no signals.
-local known = recorded()
-if known then return known end
 local q = {
   -- @queue
   levels = level_streams(stats, levels),

@@ -10,8 +10,6 @@
 -- with the name '' of an undoing. is_over: 0: the step begins, and is to run once, or the undoing is not over. took: ms since it began. value: left out if there is none. Attempts count from the last
 -- record: earlier deliveries count as released.
 if duration ~= '' then whole(duration) end
-local known = recorded()
-if known then return known end
 require_hashes(steps)
 if token > 1 then require_hashes(released, deaths) end
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer(0) end

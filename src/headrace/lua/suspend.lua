@@ -8,8 +8,6 @@
 -- first of them is over: now, if one is by now. every: when all are over, which are children, or one has failed. release_key: other jobs of its key may run meanwhile. A suspended run is
 -- held by a consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older
 -- version can't lease it.
-local known = recorded()
-if known then return known end
 for i = waits, #ARGV do whole(ARGV[i]) end
 require_hashes(steps, released, deaths, turns)
 require_sorted_sets(leases, asleep, behind)

@@ -3,8 +3,6 @@
 -- ARGV   call, name
 -- REPLY  1 ended · 0 no schedule has that name
 -- COST   5 us
-local known = recorded()
-if known then return known end
 require_hashes(schedules)
 redis.call('ZREM', ticks, name)
 return answer(redis.call('HDEL', schedules, name))

@@ -7,8 +7,6 @@
 -- COST   20 us
 -- id, enq: as in step. kind: sleep or wait. delay: '' never, '+ms' from now, '@ms' at a moment. traced: the traceparent of
 -- this delivery, to which the one links that goes on behind it; '' for none. The run keeps its lease: see suspend.
-local known = recorded()
-if known then return known end
 require_hashes(steps)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end
 local now = clock()
