@@ -21,7 +21,6 @@ from typing import Any
 
 from attrs import define, field
 
-FUNCTIONS_AT_MOST = 500  # that are looked at for one handler
 ANY = ".*"
 NUMBER = r"(-\d+)?"  # behind a name that the run makes
 MISSING = object()
@@ -60,7 +59,7 @@ class _Code:
         self._add(self.handler)
         found = set[str]()
         while self.left and ANY not in found:
-            if len(self.known) > FUNCTIONS_AT_MOST:
+            if len(self.known) > 500:
                 return {ANY}
             found |= set(self._of(self.left.popleft()))
         return found

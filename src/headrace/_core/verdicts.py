@@ -41,8 +41,6 @@ FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job s
 # seconds it waits after more of them, longer each time
 PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0
 RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked for a shorter delay
-# seconds for which a job is put back at least whose grace is over, and that another worker takes
-ELSEWHERE_S = 1.0
 UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
 
@@ -369,7 +367,8 @@ def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = Fa
     )
     if over and not elsewhere:
         return Settlement("dead", claim, reason=reason)
-    pause = max(grace / UNKNOWN_KIND_ROUNDS, ELSEWHERE_S if over else 0.0)
+    # once its grace is over, another worker takes it
+    pause = max(grace / UNKNOWN_KIND_ROUNDS, 1.0 if over else 0.0)
     # no float: another worker should look first when it is due
     return Settlement("retry", claim, delay=timedelta(seconds=pause), spend=0, reason=reason)
 

@@ -40,8 +40,6 @@ from headrace._embedded.supervisor import PATIENCE_S, ask, try_lock
 from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
 __all__ = ["EmbeddedServer"]
-SOCKET_PATH_BYTES = 100  # at most; the kernels' own limits are 107 (Linux) and 103 (macOS)
-LOG_BYTES = 1_000_000  # of server.log at most; the next start puts a larger one aside
 
 
 class EmbeddedServer:
@@ -155,7 +153,8 @@ class _Place:
         that is too long.
         """
         near = Path("valkey.sock")
-        if len(os.fsencode(self.root / near)) <= SOCKET_PATH_BYTES:
+        # the kernels' own limits are 107 bytes (Linux) and 103 (macOS)
+        if len(os.fsencode(self.root / near)) <= 100:
             return near
         short = Path(tempfile.gettempdir(), f"headrace-{os.getuid()}")
         with contextlib.suppress(FileExistsError):
@@ -343,7 +342,7 @@ def _launch(place: _Place, held: int) -> None:
         (place.root / path).unlink(missing_ok=True)
         os.ftruncate(held, 0)
         os.pwrite(held, os.fsencode(path), 0)
-        if log.exists() and log.stat().st_size > LOG_BYTES:
+        if log.exists() and log.stat().st_size > 1_000_000:
             log.replace(log.with_suffix(".log.1"))
     arguments = [str(place.root), binary, str(place.socket())]
     # A fork waits: its copy of the pipe on which the new process reports would keep both of us

@@ -59,7 +59,6 @@ from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import LeasesLeft, NotDurable, OutcomeUnknown, RunLost, describe_error
 
 Unit = list[HeldJob]
-PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
 FEATURES = (shard_roles, fair_roles, presence_roles)
@@ -160,8 +159,8 @@ class BaseEngine(ABC):
         # Heartbeats are retried soon: after an outage, peers count the time without a heartbeat.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
         # We detect a hung server before peers declare this worker dead: another server may have its
-        # address by now.
-        executors["pulse"].lower_timeouts(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
+        # address by now. It has a second at least, as it may be busy.
+        executors["pulse"].lower_timeouts(max(1.0, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
         for consumer in lifecycle.consumers:

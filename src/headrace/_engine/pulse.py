@@ -27,8 +27,6 @@ from headrace._net.aio.executor import AsyncExecutor
 from headrace._protocol.limits import LOG_AGAIN_S
 from headrace._telemetry.log import log_event
 
-END_WITHIN_S = 2.0  # seconds that a stopping worker waits for its pulse
-
 
 class LoopEvent(asyncio.Event):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -90,7 +88,7 @@ class Pulse:
 
     async def close(self) -> None:
         self._ending.set()
-        await asyncio.wait([self._ended], timeout=END_WITHIN_S)
+        await asyncio.wait([self._ended], timeout=2.0)
 
     def _work(self) -> None:
         try:
@@ -141,9 +139,6 @@ def detach_sentinel(pool: Any) -> None:
         )
 
 
-# seconds by which our own wake-up may be late; a later one means that the whole process was
-# suspended
-LATE_S = 1.0
 LOOPS = frozenset(("asyncio", "selectors", "uvloop"))
 ADVICE = "make it a plain def, which runs in a thread, or move what blocks into asyncio.to_thread()"
 Running = Callable[[Any], tuple[Unit, Callable[..., Any]] | None]
@@ -180,7 +175,7 @@ class StallWatch:
                 break
             now = time.monotonic()
             # we were late ourselves: the whole process was suspended
-            if now - since > self._limit + LATE_S:
+            if now - since > self._limit + 1.0:
                 asked += now - since
                 self._lifecycle.stalled_since = asked
             elif (not logged_at or now - logged_at >= LOG_AGAIN_S) and self._log_block(

@@ -31,9 +31,6 @@ from headrace._net.sync.undoing import buried
 from headrace._protocol.op import Op
 from headrace.errors import OutcomeUnknown
 
-# seconds that a role sleeps after it starts a handler, whose thread needs the interpreter's lock
-GIVE_WAY_S = 3e-5
-
 
 def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
     while hooks:
@@ -170,7 +167,7 @@ class Engine(BaseEngine):
         return trip.replies
 
     def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
-        time.sleep(GIVE_WAY_S)
+        time.sleep(3e-5)  # a handler that has just started needs the interpreter's lock
         with suppress(OutcomeUnknown):  # as in `send`
             return self.followed(effect, *executor.wait_then(effect))
         return True, None

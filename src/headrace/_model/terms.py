@@ -21,8 +21,6 @@ from headrace.errors import ConfigurationError
 
 # of the headers that begin so, only `headrace-key` holds a value of the user
 RESERVED = "headrace-"
-# a value of `fair`, and the values in it: the start of a node is that of one child of one parent
-LEVELS_OF_VALUES = 2
 # of one queue, and values with a limit of their own: they are sent in one call
 WEIGHTS_AT_MOST = 10_000
 VALUE_BYTES = 500  # of a value count; a longer one is cut
@@ -142,7 +140,7 @@ def fair(value: object) -> str | None:
             f"fair must be the name of a header, such as 'tenant' or 'org/user', not {value!r:.100}"
         )
     names = value.split("/")
-    if len(names) > LEVELS_OF_VALUES:
+    if len(names) > 2:
         raise ConfigurationError(f"fair={value!r:.200}: give one header, or two as in 'org/user'")
     for name in names:
         _header("fair", name)

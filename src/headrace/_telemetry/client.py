@@ -22,7 +22,6 @@ from headrace.errors import describe_error
 
 R = TypeVar("R")
 REPEAT_AFTER_S = 10.0  # seconds after which an outage is logged again; the pause doubles each time
-REPEAT_PAUSE_S = 900.0  # seconds between two of these messages, at most
 TIMEOUTS = (TimeoutError, redis.TimeoutError)
 
 
@@ -370,7 +369,7 @@ class Outage:
                 self.since = now
                 self._next = now + REPEAT_AFTER_S
             elif again:
-                self._next = now + min(now - self.since, REPEAT_PAUSE_S)
+                self._next = now + min(now - self.since, 900.0)
             lasts = now - self.since
         if first or again:
             since = f"for {lasts:.0f} s now: " if again else ""

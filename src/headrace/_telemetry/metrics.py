@@ -42,7 +42,6 @@ VALUE = "headrace.share.value"
 QUANTILE = "headrace.share.quantile"
 OTHERS = "(others)"  # all values but the busiest
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
-STALE_AFTER_INTERVALS = 3.0  # after so many intervals, old counts are not reported any more
 
 
 @frozen
@@ -279,11 +278,7 @@ class Readings:
     def _fresh(self) -> list[tuple[Place, Any]]:
         now = time.monotonic()
         with self._lock:
-            for key in [
-                key
-                for key, row in self._read.items()
-                if now - row[0] > STALE_AFTER_INTERVALS * row[1]
-            ]:
+            for key in [key for key, row in self._read.items() if now - row[0] > 3.0 * row[1]]:
                 del self._read[key]  # the worker that read it is gone
             return [(place, reading) for _, _, place, reading in self._read.values() if reading]
 

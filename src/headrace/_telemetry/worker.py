@@ -34,8 +34,6 @@ R = TypeVar("R")
 PARENTS = ("poll", "message")  # choices for the parent of a run's span
 GAUGE_EVERY_S = 15.0  # seconds between two reads of a queue's counts
 SETTLES = frozenset(("complete", "release", "retry", "dead_letter"))
-TOLERANCE_S = 1.0  # seconds; scripts tolerate as much
-DRIFT_S_PER_S = 0.001  # seconds by which two clocks may drift apart in a second
 # counts on while the machine sleeps
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -401,7 +399,8 @@ class ServerClock:
             self._bounds = (least, most, received)
         if before is None:
             return 0.0
-        forgiven = TOLERANCE_S + DRIFT_S_PER_S * abs(received - before[2])
+        # scripts tolerate a second, and two clocks may drift apart by a thousandth
+        forgiven = 1.0 + 0.001 * abs(received - before[2])
         if least - before[1] > forgiven:
             return least - before[1]
         if before[0] - most > forgiven:

@@ -22,7 +22,6 @@ from headrace.platform import HEADERS, LIMITS, VERBS, InnerQueue, Stored, operat
 
 ACTIONS = frozenset(name for name, verb in VERBS.items() if verb.page)
 BULK = {name: verb.states for name, verb in VERBS.items() if verb.states}
-CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
 PER_PAGE = 25  # of a page of a list, and so of an action for ticked rows
 STEPS_WITHIN_S = 1.0  # seconds that a bulk action takes before its user is asked to go on
 
@@ -505,7 +504,7 @@ async def act(
     levels = LIMITS.levels if action == "schedule" else view.levels
     options: dict[str, Any] = {
         "priorities": levels,
-        "timeout": CALL_WITHIN_S,
+        "timeout": 10.0,
         "namespace": namespace,
     }
     queue = operator_queue(inspector, name, **server, **options, shards=max(1, len(view.shards)))

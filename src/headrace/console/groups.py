@@ -10,8 +10,6 @@ from attrs import frozen
 from headrace.inspect import QueueView, Totals
 
 PREFIX = re.compile(r"[A-Za-z0-9]+")
-GROUPED_ABOVE = 30  # queues, from which on queues of one prefix are one row
-GROUP_AT_LEAST = 4  # queues of a prefix
 LISTED = 3  # facts of a kind that are shown one by one
 
 
@@ -55,7 +53,7 @@ def grouped(queues: Sequence[QueueView], *, whole: bool) -> list[Group]:
         groups.setdefault(prefix(queue.name), []).append(queue)
     rows: list[Group] = []
     for name, some in groups.items():
-        if whole or len(queues) <= GROUPED_ABOVE or len(some) < GROUP_AT_LEAST or not name:
+        if whole or len(queues) <= 30 or len(some) < 4 or not name:
             rows += [Group.of(queue.name, [queue]) for queue in some]
         else:
             rows.append(Group.of(f"{name}…", some))

@@ -12,7 +12,6 @@ from headrace.inspect import Attempt, JobView, Step
 
 # of ended attempts
 COLOURS = {"suspended": "good", "failed": "bad", "died": "bad", "completed": "good"}
-LEAST = 0.5  # per cent: the width of a mark at least
 STEP_COLOURS = {
     "done": "good",
     "undoable": "good",
@@ -160,7 +159,7 @@ def _marks(bars: Iterable[Bar], start: float, end: float) -> Iterator[Mark]:
         known = [at for at in (bar.began, bar.ended) if at is not None]
         if known:
             first, last = ((at - start) / (end - start) * 100 for at in (known[0], known[-1]))
-            width = max(LEAST, last - first)
+            width = max(0.5, last - first)
             place = round(min(first, 100 - width), 2)
             yield Mark(place, round(width, 2), bar.colour, bar.hatched)
 

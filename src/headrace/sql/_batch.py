@@ -48,8 +48,6 @@ POLL_S = 0.2  # seconds between two looks for rows, where the database tells not
 NOTIFIED_POLL_S = 5.0  # … where it does: for rows of programs that do not notify
 # batches that follow each other, before one begins with the first row: it may be a late commit's
 FOLLOWING = 16
-# of rows that other relays, or later ones, are to move: behind them there may be rows of other keys
-PAGES = 10
 
 TAKE = """
     SELECT position, job_id, payload, headers, priority, job_key, delay_ms, due_ms, {now} - written_ms AS waited_ms
@@ -64,7 +62,6 @@ POSITIONS = """
 """
 RELAY = f"{socket.gethostname()[:80]}:{os.getpid()}"
 BOUND_IDLE = text("SELECT set_config('idle_in_transaction_session_timeout', :ms, true)")
-COUNTED = 10_000  # rows at most, for a report
 MEASURE = """
     SELECT
         (SELECT COUNT(*) FROM (SELECT 1 FROM {outbox} WHERE {of} AND refused IS NULL LIMIT :most) AS waiting),
@@ -169,7 +166,8 @@ class Batch:
             connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
         taking = self._statement(connection, TAKE)
         given = {**self._names, "version": VERSION, "limit": limit, "after": self.after}
-        for _ in range(PAGES):
+        # rows that other relays, or later ones, are to move may stand before rows of other keys
+        for _ in range(10):
             rows, last, full = self._page(connection, taking, given)
             others = self._others(connection, rows)
             for row, job in rows:
@@ -294,7 +292,7 @@ class Batch:
         asking = self._statement(connection, REASON)
         try:
             rows, oldest, refused, first = connection.execute(
-                measuring, {**self._names, "most": COUNTED}
+                measuring, {**self._names, "most": 10_000}
             ).one()
             why = "" if first is None else connection.execute(asking, {"position": first}).scalar()
         finally:

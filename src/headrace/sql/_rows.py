@@ -17,7 +17,6 @@ from headrace.platform import HEADERS
 
 # a row that is sent again within a day is dropped, also if its job has ended
 AGAIN = Throttle(86400.0)
-REASON_CHARACTERS = 1000  # characters of a reason, in a row and in a line of the log
 # of an error reply that is not the row's fault: WRONGTYPE, NOPERM, …
 _CODE = re.compile(r"[A-Z]{3,} ")
 _RIGHTS = re.compile(r"ACL failure in script|user executing the script can't|unknown command")
@@ -101,6 +100,4 @@ def reason_of(error: Exception) -> str:
     """Return the words of *error* without SQL, NUL and invalid Unicode. Any database stores
     them."""
     words = describe_error(getattr(error, "orig", None) or error)
-    return (
-        words.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:REASON_CHARACTERS]
-    )
+    return words.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:1000]

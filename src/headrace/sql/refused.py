@@ -11,7 +11,6 @@ from sqlalchemy.engine import Engine
 from headrace.platform import InnerQueue
 from headrace.sql._tables import CHANNEL, NOTIFY, require_table, statement, wake_of
 
-PAGE = 500  # rows that are read at once
 READ = """
     SELECT position, %s AS job_id, written_ms, refused FROM {outbox}
     WHERE {of} AND refused IS NOT NULL AND position > :after
@@ -51,7 +50,7 @@ def refused(engine: Engine, outbox: Any) -> Iterator[Refused]:
         dialect = connection.dialect.name
         reading = statement(READ % NAMES[dialect], dialect, outbox.schema)
         while rows := connection.execute(
-            reading, {**_of(outbox), "after": after, "page": PAGE}
+            reading, {**_of(outbox), "after": after, "page": 500}
         ).all():
             for after, name, written, reason in rows:
                 when = written if isinstance(written, (int, float)) else 0

@@ -27,7 +27,6 @@ from headrace._protocol.shards import ShardOps
 from headrace.errors import HeadraceError, describe_error
 
 GO_ON_AFTER_S = 5.0  # seconds without progress, after which this worker continues a change
-TIDY_EVERY_S = 60.0  # seconds between two looks for shards that have been empty for long enough
 
 
 @define(eq=False)
@@ -78,7 +77,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
         if known.table.changing and now - changed_at >= GO_ON_AFTER_S:
             changed_at = now
             yield from _attempt(seal, known)
-        elif known.table.draining and now - tidied_at >= TIDY_EVERY_S:
+        elif known.table.draining and now - tidied_at >= 60.0:
             tidied_at = now
             yield from _attempt(tidy, known)
         yield Sleep(POLL_S)

@@ -23,7 +23,7 @@ from attrs import define, field, frozen
 from headrace._core.effects import Call, R, Send, Sleep, send
 from headrace._core.steps.builds import Builds
 from headrace._core.steps.names import Names
-from headrace._core.steps.undo import UNDER_WAY, Undos, refused_inside, stopped
+from headrace._core.steps.undo import LOOK_S, UNDER_WAY, Undos, refused_inside, stopped
 from headrace._model.checks import Context
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
@@ -40,10 +40,6 @@ from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
 # their steps
 TURNS = 8
 GRACE_S = 0.05  # seconds in which a branch takes its next step, once one of its steps has ended
-LOOK_MIN_S = 0.001
-LOOK_MAX_S = 0.25  # seconds between two looks at the steps beside: a tenth of the time so far
-# seconds for which the end of a handler waits until its last progress is noted
-PROGRESS_WITHIN_S = 5.0
 
 
 class Values(Protocol):
@@ -251,7 +247,7 @@ class Run:
         if self.leaving is not None and not self.lost and stopped(error):
             self.ended = self.leaving
             while self.branches.running and not self.claim.job.lost:
-                yield Sleep(LOOK_MIN_S * 10)
+                yield Sleep(LOOK_S)
             yield from self._suspend()
             return error
         yield from note_last([self])
@@ -404,7 +400,8 @@ class Run:
         waited = 0.0
         while self.branches.running and not self.lost:
             while self.branches.running and not self.lost:
-                pause = min(max(waited / 10, LOOK_MIN_S), LOOK_MAX_S)
+                # between two looks at the steps beside: a tenth of the time so far
+                pause = min(max(waited / 10, 0.001), 0.25)
                 yield Sleep(pause)
                 waited += pause
             yield Sleep(GRACE_S)
@@ -470,7 +467,7 @@ def note_last(runs: Sequence[Run]) -> Call[None]:
     ops = [op for run in runs if not run.lost for op in run.noted()]
     if ops:
         with suppress(Exception):  # it is only for the eye
-            yield Send(ops, PROGRESS_WITHIN_S)
+            yield Send(ops, 5.0)  # the end of the handler waits for it
 
 
 def refuse_steps(job: Job) -> NoReturn:

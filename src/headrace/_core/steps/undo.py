@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace._core.steps.run import Run
 
 MISSED_AT_MOST = 100  # steps that fail in one replay: a loop that repeats a step would not end
-LOOK_S = 0.01  # seconds between two looks at the steps beside `job.undo()`
+LOOK_S = 0.01  # seconds between two looks at the steps beside the end of a handler
 UNKNOWN = "its reason can't be read"
 # the run whose undo this is
 UNDER_WAY: ContextVar[object] = ContextVar("headrace_undo")

@@ -17,7 +17,6 @@ from headrace._protocol.features.runs.records import Records
 from headrace._protocol.limits import LISTED_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 
-RECORDED_PER_PAGE = 20  # runs with all their records: 1 MiB each at most
 # where the listings of jobs begin with runs, by their state
 LISTINGS = {
     "blocked": ("blocked", "asleep -"),
@@ -40,7 +39,7 @@ class RunPages:
 
     def recorded(self) -> Call[list[tuple[JobState[Any], Records]] | None]:
         """Return the next page with all records. It may be empty, and is `None` at the end."""
-        page = yield from self._page(RECORDED_PER_PAGE)
+        page = yield from self._page(20)  # each has 1 MiB at most
         if page is None:
             return None
         ops, states = page

@@ -8,7 +8,8 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import Call, Now
-from headrace._core.views.tallies import AGAIN_S, FORGET_S, TallyReader, added
+from headrace._core.views.catalogue import AGAIN_S
+from headrace._core.views.tallies import FORGET_S, TallyReader, added
 from headrace._model.views.activity import (
     RANGES,
     STEP_S,
@@ -21,8 +22,6 @@ from headrace._model.views.activity import (
 )
 from headrace._protocol.features.trends import Rows
 
-NEW_AT_ONCE = 25  # queues of which all records are read at once, for 1 ms each
-SUMS_AT_MOST = 64  # sets of queues whose sums are kept
 OTHERS = {"ok": "k", "oh": "h"}
 
 
@@ -60,14 +59,14 @@ class ActivityViews(TallyReader):
     def _activity(self, names: frozenset[str], step: Step) -> Call[Activity]:
         began = yield from Now()
         new = sorted(name for name in names if (name, step) not in self.tallies)
-        late = new[NEW_AT_ONCE:]
+        late = new[25:]  # all records of a queue take 1 ms
         there = names.difference(late)
         now = yield from self.read_tallies(there, step, began)
         newest = int(now) // STEP_S[step]
         self._activities = {
             key: one
             for key, one in self._activities.items()
-            if began - one.at < FORGET_S and len(self._activities) <= SUMS_AT_MOST
+            if began - one.at < FORGET_S and len(self._activities) <= 64
         }
         kept = self._activities.setdefault((names, step), KeptSum(began))
         kept.at = began

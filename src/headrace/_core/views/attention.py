@@ -23,8 +23,6 @@ from headrace._protocol.view_ops import Signs
 
 HOUR_S = 3600  # seconds for which dead letters are new
 LAG_S = 60.0  # seconds that a job may always wait
-LAG_UNKNOWN_S = 300.0  # seconds that a job may wait where its usual wait is not known
-LAG_MINUTES = 720  # records of trends whose median is the usual wait
 NAMED = 3  # workers with other terms
 FULL = 0.9  # of the server's memory
 
@@ -69,7 +67,7 @@ def admits(declared: str, buckets: Sequence[int], share: float = 1.0) -> bool:
 
 
 def lag_allowed(usual: float | None) -> float:
-    return LAG_UNKNOWN_S if usual is None else max(LAG_S, 3.0 * usual)
+    return 300.0 if usual is None else max(LAG_S, 3.0 * usual)
 
 
 def attention(

@@ -20,7 +20,8 @@ from headrace._protocol.shards import ShardOps, table
 from headrace._protocol.view_ops import About
 
 SCANS_PER_LOOK = 50  # steps of 1,000 keys each: about 20 ms
-LOOK_AGAIN_S = 10.0  # seconds between two passes over all keys
+# seconds between two readings of facts that change slowly, as between two reports of workers
+AGAIN_S = 10.0
 
 
 @define
@@ -38,7 +39,7 @@ class Catalogue:
 
     def refresh(self) -> Call[list[str]]:
         now = yield from Now()
-        if self._cursor or self._since is None or now - self._since >= LOOK_AGAIN_S:
+        if self._cursor or self._since is None or now - self._since >= AGAIN_S:
             for _ in range(SCANS_PER_LOOK):
                 self._cursor, keys = yield from Scan(self._cursor, pattern(self.namespace))
                 self._found.update((name, in_shard(key)) for key in keys if (name := queue_of(key)))

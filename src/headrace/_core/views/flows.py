@@ -23,7 +23,6 @@ from headrace._protocol.limits import JOBS_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.op import Op
 
 STAGES_AT_MOST = 100  # of a flow that are shown
-PAGES_OF_A_RUN = 4  # calls for a run, of 500 children or 1 MiB each
 RUN_STATES = ("running", "blocked", "completed", "failed", "cancelled")
 
 
@@ -173,7 +172,7 @@ class FlowViews(OverviewViews):
 
     def _run(self, flow: FlowOps, id: str) -> Call[RunView | None]:
         found, begun = yield from send(flow.whole_run(id))
-        for _ in range(PAGES_OF_A_RUN - 1):
+        for _ in range(3):  # each page has 500 children, or 1 MiB
             if begun is None:
                 break
             found, begun = yield from send(flow.whole_run(id, begun))

@@ -31,8 +31,6 @@ from headrace._protocol.keys import job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
-PARTS_A_PAGE = 8  # calls for a page at most
-SEARCHES_A_PAGE = 3 * PARTS_A_PAGE  # calls for a page at most, if only some jobs are meant
 ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds are made
 
 
@@ -59,7 +57,7 @@ class JobViews(Reader):
             looked = 0
             size = 0
             now = 0.0
-            reads_at_most = SEARCHES_A_PAGE if choice.narrow else PARTS_A_PAGE
+            reads_at_most = 24 if choice.narrow else 8
             while at < len(parts) and len(states) < limit and reads < reads_at_most:
                 if choice.narrow and (looked >= LOOKED_AT_MOST or size >= READ_AT_MOST_BYTES):
                     break

@@ -8,6 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import Call, Now, send_all
+from headrace._core.views.attention import HOUR_S
 from headrace._core.views.reader import (
     JOBS_SHOWN,
     LOOKED_AT_MOST,
@@ -25,7 +26,6 @@ from headrace._protocol.limits import LISTED_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 
 QUEUES_A_TRIP = 8  # each answers up to 1 MiB
-HOUR_S, DAY_S = 3600.0, 86400.0
 ROUNDS = 6  # readings of many queues, ten seconds apart, in which each queue is read at least once
 Groups = dict[str, list[JobState[Any]]]
 
@@ -141,7 +141,7 @@ class LetterViews(Reader):
             max(moments),
             self.showing.kind(newest.job),
             sum(now - at < HOUR_S for at in moments),
-            sum(now - at < DAY_S for at in moments),
+            sum(now - at < 24 * HOUR_S for at in moments),
             tuple(sorted(queues.items(), key=lambda one: (-one[1], one[0]))),
             tuple((str(state.job.queue), state.job.id) for state in states[:JOBS_SHOWN]),
         )

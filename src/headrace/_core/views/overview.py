@@ -12,7 +12,6 @@ from attrs import define, evolve, field
 from headrace._core.effects import Call, Inform, Now, send_all, send_each
 from headrace._core.views.attention import (
     HOUR_S,
-    LAG_MINUTES,
     LAG_S,
     NONE,
     Look,
@@ -20,6 +19,7 @@ from headrace._core.views.attention import (
     attention,
     usual_lag,
 )
+from headrace._core.views.catalogue import AGAIN_S
 from headrace._core.views.queues import EVERY_OTHER, QueueViews
 from headrace._model.terms import Tenants
 from headrace._model.views.overview import Overview, ServerFacts
@@ -31,10 +31,7 @@ from headrace._protocol.features import trends as trend_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
-LOOKS = 150  # counts of all queues that are kept, for the chart of throughput
-CLOSER_S = 10.0  # seconds between two closer looks at a queue, and at the server, at least
 CLOSER_AT_ONCE = 25  # queues that are looked at closer at once, for 0.1 ms each
-USUAL_S = 300.0  # seconds for which the usual wait of a queue is known
 LETTERS = 100  # dead letters of the last hour that are counted, for 2 µs each
 
 
@@ -55,7 +52,7 @@ class ServerLook:
     def read(self, refusals: tuple[type[Exception], ...]) -> Call[None]:
         """Ask the server again, if the last answer is old. If it refuses, nothing is known."""
         now = yield from Now()
-        if self.at is not None and now - self.at < CLOSER_S:
+        if self.at is not None and now - self.at < AGAIN_S:
             return
         try:
             texts = yield from Inform()
@@ -90,7 +87,7 @@ class OverviewViews(QueueViews):
     def __init__(self, *args: Any, place: Callable[[], str] = str) -> None:
         super().__init__(*args)
         self.server = ServerLook(place)
-        self._history: deque[tuple[float, Mapping[str, tuple[int, int]]]] = deque(maxlen=LOOKS)
+        self._history: deque[tuple[float, Mapping[str, tuple[int, int]]]] = deque(maxlen=150)
         self._sums: dict[frozenset[str], tuple[float, Trends | None]] = {}
         self._looks: dict[str, tuple[float, Look]] = {}
         self._usual: dict[str, tuple[float, float | None]] = {}
@@ -208,10 +205,10 @@ class OverviewViews(QueueViews):
         """Look closer at the queues in which something may be wrong, each every ten seconds, and
         some at a time."""
         now = yield from Now()
-        never = (-CLOSER_S, NONE)
+        never = (-AGAIN_S, NONE)
         there = {view.name: view for view in views if view.counts.present > view.counts.leased}
         self._looks = {name: kept for name, kept in self._looks.items() if name in there}
-        due = [name for name in there if now - self._looks.get(name, never)[0] >= CLOSER_S]
+        due = [name for name in there if now - self._looks.get(name, never)[0] >= AGAIN_S]
         due.sort(key=lambda name: self._looks.get(name, never)[0])
         shards = yield from self._ops_factory.of(due[:CLOSER_AT_ONCE])
         ops = [(name, part) for name, parts in shards.items() for part in parts]
@@ -253,7 +250,7 @@ class OverviewViews(QueueViews):
         """Return the usual waits of these queues, as far as it matters. It is read anew every five
         minutes."""
         late = {view.name for view in views if view.lag > LAG_S}
-        self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < USUAL_S}
+        self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < 300.0}
         for name in sorted(late - self._usual.keys())[:10]:
             parts = [
                 ops
@@ -262,7 +259,7 @@ class OverviewViews(QueueViews):
             ]
             try:
                 read = yield from send_all(
-                    [trend_ops.trends(ops, "minute", LAG_MINUTES) for ops in parts]
+                    [trend_ops.trends(ops, "minute", 12 * 60) for ops in parts]
                 )
             except self._refusals:
                 read = []

@@ -11,6 +11,7 @@ from attrs import evolve
 from headrace._core.effects import Call, Now, send_all, send_each
 from headrace._core.fair.shares import standing
 from headrace._core.queue import schedules as schedule_calls
+from headrace._core.views.catalogue import AGAIN_S
 from headrace._core.views.reader import SEARCH_KEPT, QueueLook
 from headrace._core.views.tallies import TallyReader
 from headrace._model.checks import count
@@ -27,11 +28,8 @@ from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 
-TRAIL = 60  # earlier counts that are kept of each queue, for rates
-RATE_S = 60.0  # seconds over which rates are measured
 EVERY_OTHER = 1.9  # times the age for which a view is shown again, at which workers are read again
-OUTBOX_S = 10.0  # seconds between two readings of an outbox, for the overview
-NO_OUTBOX: tuple[float, OutboxView | None] = (-OUTBOX_S, None)
+NO_OUTBOX: tuple[float, OutboxView | None] = (-AGAIN_S, None)
 
 
 class QueueViews(TallyReader):
@@ -43,7 +41,7 @@ class QueueViews(TallyReader):
         """
         parts = yield from self._ops_factory.of(names)
         now = yield from Now()
-        late = [name for name in names if now - self._outboxes.get(name, NO_OUTBOX)[0] >= OUTBOX_S]
+        late = [name for name in names if now - self._outboxes.get(name, NO_OUTBOX)[0] >= AGAIN_S]
         every = EVERY_OTHER * self.fresh
         due = [
             name
@@ -104,13 +102,13 @@ class QueueViews(TallyReader):
             [self._ops_factory.past.get(name, Counts()), *(counts for counts, _, _ in read)]
         )
         now = max(about.now for about in abouts)
-        trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
+        trail = self._trails.setdefault(name, deque(maxlen=60))
         if trail and (counts.enqueued < trail[-1].enqueued or now < trail[-1].at):
             trail.clear()  # another queue of this name, or the clock went back
         if not trail or now - trail[-1].at >= 0.5:
             look = QueueLook(now, counts.enqueued, counts.completed)
             trail.append(evolve(look, since=_rates(trail[-1], look)) if trail else look)
-        first = next((one for one in trail if now - one.at <= RATE_S), trail[-1])
+        first = next((one for one in trail if now - one.at <= 60.0), trail[-1])
         rates: dict[str, float] = {}
         if first is not trail[-1]:
             enqueued, completed = _rates(first, trail[-1])

@@ -19,7 +19,6 @@ from headrace._model.views.queues import QueueView
 from headrace._protocol.queue_ops import Ops
 
 R = TypeVar("R")
-KEPT_AT_MOST = 256  # views
 SEARCH_KEPT = 5  # times as long as others: such a view is read again for each update of a page
 STATES = ("waiting", "running", "delayed", "blocked", "dead")
 JOBS_SHOWN = 20  # jobs of a group of dead letters, of a worker, or of a run's children
@@ -92,7 +91,7 @@ class Reader:
             # such as of an unreachable server: not each viewer should wait for it
             except Exception as raised:
                 error = raised
-            if len(self._kept) >= KEPT_AT_MOST:
+            if len(self._kept) >= 256:
                 self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self.fresh}
             self._kept[key] = ((yield from Now()), value, error)
         if error is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from headrace._core.effects import Call, Now, send_all
+from headrace._core.views.catalogue import AGAIN_S
 from headrace._core.views.reader import Reader
 from headrace._model.terms import Share
 from headrace._model.views.activity import value_name
@@ -17,7 +18,6 @@ from headrace._protocol.features.trends import RINGS, Ring, Rows
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
-AGAIN_S = 10.0  # seconds between two readings of a queue, as between two reports of workers
 FORGET_S = 600.0  # seconds for which records are kept that nobody asks for
 
 

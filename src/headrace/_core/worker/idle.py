@@ -15,8 +15,6 @@ from headrace._core.worker.renewal import died
 from headrace._protocol.features import presence as presence_ops
 from headrace._protocol.op import Op
 
-# seconds for each queue between two calls for one queue: 4 calls a second for all queues
-EACH_S = 0.25
 LEAST_S = 30.0  # the shortest and the longest time between two calls for one queue
 MOST_S = 1200.0
 # seconds for which a worker stays registered beyond that time: its next call may be late
@@ -27,7 +25,7 @@ ALL_IDLE = 2  # the answer to `rest` if all other workers are idle, too
 
 
 def duration(queues: int) -> float:
-    return min(max(LEAST_S, EACH_S * queues), MOST_S)
+    return min(max(LEAST_S, 0.25 * queues), MOST_S)  # 4 calls a second for all queues
 
 
 def ask_for_idle(worker: Lifecycle, consumer: Consumer, now: float) -> Role:

@@ -19,16 +19,13 @@ from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.limits import POLL_S
 from headrace._protocol.replies import Reclaimed
 
-SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two sweeps for dead workers, at most
 SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
-# seconds between two sweeps of an idle queue, unless the worker has many queues
-REST_AT_MOST_S = 5.0
 
 
 def reclaim(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
     consumers = worker.consumers if members is None else members
     spans = [
-        SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat,
+        0.75 * worker.settings.heartbeat,
         worker.settings.timeout / 5,
         POLL_S,
     ]
@@ -101,7 +98,7 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
     if consumer.idle.all_idle:
         return  # idle mode began while the sweep was under way
     consumer.timers.sweep_at = now + _unswept_for(
-        consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S
+        consumer, found, FOREVER_S if many(worker) else 5.0
     )
     if not (found.rests or consumer.idle.on):
         consumer.idle.try_at = now + worker.settings.timeout

@@ -36,8 +36,6 @@ LONG_S = 1.0  # seconds that a long read lasts at most
 SHORT_S = 0.05
 # seconds between two searches for jobs that other readers received, and that nobody leased
 ORPHANS_EVERY_S = 2.0
-# longest pause between two reads that end soon after each other, in `READ_EACH_S` of each queue
-PAUSE_AT_MOST = 3
 
 
 @define(eq=False)
@@ -147,7 +145,7 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
         yield from _wake((yield from lease_found(found)))
         # If reads end often, they must not take all the time. With few queues, the lease calls take
         # longer than the pause.
-        most = PAUSE_AT_MOST * READ_EACH_S * len(shared.consumers)
+        most = 3 * READ_EACH_S * len(shared.consumers)
         soon = ended - began < 2 * most
         pause = min(most, 2 * pause) if soon and pause else READ_EACH_S * len(some)
         if (left := ended + pause - (yield from Now())) > 0:

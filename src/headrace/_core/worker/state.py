@@ -20,10 +20,6 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Entered
 from headrace.errors import NameTaken
 
-# heartbeats without a sign of life after which the worker that had our name is dead
-SILENT_HEARTBEATS = 1.5
-SAY_AGAIN_S = 3600.0  # seconds between two warnings of a build that is missing
-
 
 @define(eq=False)
 class NameClaim:
@@ -36,7 +32,8 @@ class NameClaim:
     def op(
         self, worker: str, settings: WorkerSettings, now: float, kinds: Sequence[str]
     ) -> Op[Entered]:
-        decide = bool(self.seen) and now - self.since >= SILENT_HEARTBEATS * settings.heartbeat
+        # the worker that had our name is dead, if it gave no sign of life in this time
+        decide = bool(self.seen) and now - self.since >= 1.5 * settings.heartbeat
         return self.ops.register(
             worker, self.name, settings.timeout, self.seen, decide=decide, kinds=kinds
         )
@@ -175,7 +172,7 @@ class MissingBuilds:
     def note(self, builds: str, now: float) -> bool:
         """Note builds, and tell whether to log them, which is once an hour."""
         self.lately.add(builds)
-        if now - self.said.get(builds, -SAY_AGAIN_S) < SAY_AGAIN_S:
+        if now - self.said.get(builds, float("-inf")) < 3600.0:
             return False
         self.said[builds] = now
         return True

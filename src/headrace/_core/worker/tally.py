@@ -24,7 +24,6 @@ from headrace._model.terms import Value, value_of
 from headrace._model.views.activity import BOUNDS_S, RANGES, VALUES, value_name
 
 SAMPLES = 128  # after which each sample stands for twice as many jobs
-ELAPSED_AT_MOST_S = 60.0  # between two reports: a record is of a minute
 KIND_CHARACTERS = 64  # of a kind that is counted under its own name
 DONE, RETRIED, DIED, WAITS = 0, 1, 2, 3  # places in a row
 RUNS = WAITS + RANGES
@@ -134,7 +133,7 @@ class Tally:
         if not (self.rows or self.done or busy > 0):
             return ""
         done, rows = self._counted()
-        elapsed = min(now - self.since, ELAPSED_AT_MOST_S)
+        elapsed = min(now - self.since, 60.0)  # a record is of a minute
         self.since = now
         ends = [sum(row[place] for row in rows.values()) for place in (RETRIED, DIED)]
         times = [round(1000 * busy), round(1000 * max(busy, slots * elapsed))]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from attrs import frozen
 
-RELAY_DEAD_AFTER_S = 60.0  # seconds: four reports of a relay are missing
-
 
 @frozen
 class OutboxView:
@@ -27,7 +25,7 @@ class OutboxView:
     @property
     def dead(self) -> bool:
         """Whether the relay has neither reported for a minute nor ended properly."""
-        return not self.ended and self.age > RELAY_DEAD_AFTER_S
+        return not self.ended and self.age > 60.0
 
     @property
     def text(self) -> str:

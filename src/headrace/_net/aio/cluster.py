@@ -36,10 +36,8 @@ from headrace._net.base.cluster import (
     ASK_EVERY_S,
     ASK_MAP,
     ASK_WITHIN_S,
-    LEARN_WITHIN_S,
     PROBE,
     PROBE_EVERY_S,
-    SILENT_AFTER_S,
     Batch,
     MapSearch,
     Node,
@@ -54,6 +52,7 @@ from headrace._net.base.cluster import (
 from headrace._net.base.connections import Attend
 from headrace._net.base.retries import (
     FAILOVER_PAUSE_S,
+    FIRST_ANSWER_S,
     Lane,
     Meanwhile,
     Trip,
@@ -136,8 +135,8 @@ class AsyncClusterExecutor(AsyncExecutor):
         Raises the error of a failed search.
         """
         search = self._begin_search()
-        within = LEARN_WITHIN_S if within is None else within
-        if not await happens(search.over, min(within, LEARN_WITHIN_S)):
+        within = FIRST_ANSWER_S if within is None else within
+        if not await happens(search.over, min(within, FIRST_ANSWER_S)):
             raise errors.TimeoutError(
                 f"no node has sent the map of the cluster within {within:.3g} s"
             )
@@ -172,7 +171,8 @@ class AsyncClusterExecutor(AsyncExecutor):
                 if search.places:
                     asked.append(search.places.pop(0))
                     self._background.start("headrace-map", self._ask, asked[-1], answers)
-                found = await next_of(answers, ASK_EVERY_S if search.places else SILENT_AFTER_S)
+                # the last node may be long in coming: a look-up of a name has no limit of its own
+                found = await next_of(answers, ASK_EVERY_S if search.places else 3.0)
                 if found is None and search.places:
                     continue
                 node, answer = found or (asked[0], errors.TimeoutError("no answer"))

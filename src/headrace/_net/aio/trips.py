@@ -26,7 +26,6 @@ from headrace._net.base.cluster import misled
 from headrace._net.base.pool import SHARED
 from headrace._net.base.retries import (
     FAILOVER_PAUSE_S,
-    REFUSED_WITHIN_S,
     RETRY_PAUSE_S,
     SETTLING,
     SIZE_LIMIT_AT_LEAST,
@@ -256,9 +255,7 @@ class AsyncTrips:
         try:
             await connection.send_packed_command([announced(size)])
             limit = value_limit(await reply_within(connection, self.timeout))
-            return limit, limit is None and refuses(
-                await reply_within(connection, REFUSED_WITHIN_S)
-            )
+            return limit, limit is None and refuses(await reply_within(connection, 0.5))
         finally:
             await self.connections.drop(connection)  # it waits for a value that is never sent
 

@@ -8,9 +8,6 @@ from typing import Any
 
 from headrace._protocol.op import Arg
 
-# waiting calls that ask at once: if all n asked each time, they would ask n * n times
-ASK_AT_ONCE = 32
-
 
 class WaitQueues:
     """The wait queues of one queue. Each stream that reports room has one, as each shard has such a
@@ -58,7 +55,8 @@ class WaitQueue:
 
     def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
         self._block = block
-        self._turns = asyncio.Semaphore(ASK_AT_ONCE)
+        # if all n waiting calls asked each time, they would ask n * n times
+        self._turns = asyncio.Semaphore(32)
         self._asking: set[asyncio.Task[Any] | None] = set()
         self._blocked: asyncio.Task[bool] | None = None
 

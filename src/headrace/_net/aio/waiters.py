@@ -15,7 +15,6 @@ from headrace._protocol.queue_ops import Ops
 
 # seconds between reads of a result while subscribed: a worker may not be allowed to publish
 POLL_EVERY_S = 5.0
-POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
 LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 
 
@@ -66,7 +65,7 @@ class AsyncWaiters:
         return waiter
 
     def patience(self, seconds: float) -> float:
-        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
+        return min(seconds, POLL_EVERY_S if self._waitlist.sound else 0.2)
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
         """Wait for the waiter. Return the ends of jobs, by id, and whether to read the results of

@@ -38,9 +38,6 @@ ASK_MAP = pack(("CLUSTER", "SLOTS")), pack(("CLUSTER", "INFO"))
 ASKING = pack(("ASKING",))
 PROBE = (pack(("PING",)),)
 ASK_WITHIN_S = 2.0  # seconds for a node's answer
-# seconds to wait for the last node: a look-up of a name has no limit of its own
-SILENT_AFTER_S = 3.0
-LEARN_WITHIN_S = 5.0  # seconds for which a call without a limit waits for the map
 # least seconds between two queries for the map; in a search, before the next node is asked
 ASK_EVERY_S = 0.2
 PROBE_EVERY_S = 1.0  # least seconds between two probes of a silent node

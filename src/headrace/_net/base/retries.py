@@ -148,7 +148,6 @@ def bounding(timeout: float) -> float | None:
 
 # a question for the largest value that a server takes
 SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))
-REFUSED_WITHIN_S = 0.5  # seconds that a server has to refuse the announcement of a value
 SIZE_LIMIT_AT_LEAST = 1 << 20  # bytes: no server has a smaller limit
 
 

@@ -25,10 +25,8 @@ from headrace._net.base.cluster import (
     ASK_EVERY_S,
     ASK_MAP,
     ASK_WITHIN_S,
-    LEARN_WITHIN_S,
     PROBE,
     PROBE_EVERY_S,
-    SILENT_AFTER_S,
     Batch,
     MapSearch,
     Node,
@@ -43,6 +41,7 @@ from headrace._net.base.cluster import (
 from headrace._net.base.connections import Attend
 from headrace._net.base.retries import (
     FAILOVER_PAUSE_S,
+    FIRST_ANSWER_S,
     Lane,
     Meanwhile,
     Trip,
@@ -137,8 +136,8 @@ class ClusterExecutor(Executor):
         Raises the error of a failed search.
         """
         search = self._begin_search()
-        within = LEARN_WITHIN_S if within is None else within
-        if not happens(search.over, min(within, LEARN_WITHIN_S)):
+        within = FIRST_ANSWER_S if within is None else within
+        if not happens(search.over, min(within, FIRST_ANSWER_S)):
             raise errors.TimeoutError(
                 f"no node has sent the map of the cluster within {within:.3g} s"
             )
@@ -173,7 +172,8 @@ class ClusterExecutor(Executor):
                 if search.places:
                     asked.append(search.places.pop(0))
                     self._background.start("headrace-map", self._ask, asked[-1], answers)
-                found = next_of(answers, ASK_EVERY_S if search.places else SILENT_AFTER_S)
+                # the last node may be long in coming: a look-up of a name has no limit of its own
+                found = next_of(answers, ASK_EVERY_S if search.places else 3.0)
                 if found is None and search.places:
                     continue
                 node, answer = found or (asked[0], errors.TimeoutError("no answer"))

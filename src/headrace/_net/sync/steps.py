@@ -29,8 +29,6 @@ from headrace._net.sync.undoing import Drive, buried, undone
 from headrace._telemetry.steps import StepSpan
 from headrace.errors import ConfigurationError, NotDurable
 
-PROGRESS_EVERY_S = 1.0  # seconds between two notes of progress on the wire
-
 
 def driver(executor: Executor, late: Callable[[NotDurable], list[Any]]) -> Drive:
     """Make the function that runs the generators of a run on an executor.
@@ -203,9 +201,7 @@ class Steps:
         first = self.run.progress is None
         self.run.progress = (fraction_of(fraction), text[:NAME_CHARACTERS])
         if first:
-            background(
-                self._home, max(0.0, self._noted + PROGRESS_EVERY_S - time.monotonic()), self._note
-            )
+            background(self._home, max(0.0, self._noted + 1.0 - time.monotonic()), self._note)
 
     def _note(self) -> None:
         self._noted = time.monotonic()

@@ -29,7 +29,6 @@ from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.log import log_event
 
 PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for its answer
-ANNOUNCE_EVERY_S = 10.0  # seconds after which this client announces again that it listens
 # seconds a listener reads before it checks for waiters, or between two tries to connect
 LISTEN_S = 1.0
 PING = pack(("PING",))
@@ -266,7 +265,7 @@ class Subscription:
         now = time.monotonic()
         if self._listened is None or now < self._due:
             return []
-        self._due = now + ANNOUNCE_EVERY_S
+        self._due = now + 10.0
         return [event_ops.listen(ops, sharded=self._sharded) for ops in self._listened()]
 
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:

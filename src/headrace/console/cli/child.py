@@ -30,8 +30,6 @@ from headrace.platform import InnerWorker, heals, reached, withhold_socket, work
 
 REFUSED = os.EX_CONFIG  # this worker cannot be loaded
 AWAY = os.EX_UNAVAILABLE  # the server was away for longer than max_outage
-# new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
-COLLECT_AFTER = 50_000
 # last lines of processes: why one has ended in good order
 FINISHED, SIGNALLED = b"finished\n", b"signalled\n"
 EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why
@@ -267,7 +265,7 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
         empty = signal_when_empty(identity) if options.burst else None
         gc.collect()
         gc.freeze()  # imported modules stay
-        gc.set_threshold(COLLECT_AFTER)
+        gc.set_threshold(50_000)  # jobs make no cycles, and 700 new objects are soon made
         try:
             worker.run()
         except (redis.RedisError, HeadraceError) as error:

@@ -41,7 +41,6 @@ from headrace.platform import (
 LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141  # exit codes
 _in_json = False
-CONNECT_WITHIN_S = 5.0  # seconds; an operating system waits minutes for a host that is silent
 
 
 def say(text: str, level: str = "INFO", **fields: object) -> None:
@@ -174,7 +173,8 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
         stack.callback(address.leave)
         url = address.join() or url
         if not url.startswith("unix:"):
-            options["socket_connect_timeout"] = CONNECT_WITHIN_S
+            # an operating system waits minutes for a host that is silent
+            options["socket_connect_timeout"] = 5.0
         try:
             client: redis.Redis = stack.enter_context(client_of(url, **options))
         except redis.RedisError as error:  # a cluster's is made by asking
@@ -209,9 +209,6 @@ def remove_namespace(client: redis.Redis, namespace: str) -> None:
 
 
 # -- the queue that a command names ----------------------------------------------------------------
-
-
-LOOKED_AT = 10_000  # keys, for the name that was meant
 
 
 def open_queue(
@@ -258,7 +255,7 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
         return False
     names: set[str] = set()
     with suppress(redis.ResponseError):  # a user that may not SCAN
-        names |= set(found.names(LOOKED_AT))
+        names |= set(found.names(10_000))
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
     raise ConfigurationError(

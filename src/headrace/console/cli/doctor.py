@@ -12,7 +12,6 @@ from attrs import field, frozen
 from headrace.platform import OutboxView
 
 OLDEST = (6, 2)
-CLOCK_S = 2.0  # seconds that two clocks may differ before it is said
 TRIAL = """
 redis.call('DEL', KEYS[1])
 redis.call('XADD', KEYS[1], '*', 'data', 'x')
@@ -200,7 +199,7 @@ def _replicas(facts: Facts) -> Finding:
 
 
 def _clock(facts: Facts) -> Finding:
-    if abs(facts.ahead) > CLOCK_S:
+    if abs(facts.ahead) > 2.0:
         way = "ahead of" if facts.ahead > 0 else "behind"
         return Finding(
             "clock",

@@ -63,7 +63,6 @@ from headrace.platform import (
     text_of,
 )
 
-EXAMINED_AT_MOST = 1000  # queues, of which each takes a few round trips
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
 # on a terminal
 COLUMNS = ("waiting", "parked", "leased", "later", "dead", "completed", "workers", "notes")
@@ -667,7 +666,8 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
         suppress(redis.RedisError, HeadraceError),
         Inspector(client=client, namespace=namespace) as inspector,
     ):
-        for name in islice(headrace.queues(client, namespace=namespace), EXAMINED_AT_MOST):
+        # each takes a few round trips
+        for name in islice(headrace.queues(client, namespace=namespace), 1000):
             page = inspector.queue(name)
             if page.queue.counts.held not in (0, page.queue.counts.leased):
                 yield Finding(

@@ -20,7 +20,6 @@ from headrace.platform import HEADERS, cause_first, visible
 
 T = TypeVar("T")
 Fields = Iterable[tuple[str, object]]  # names and values
-ON_A_TERMINAL = 100  # rows of a listing, unless --limit says otherwise
 CUT = ("reason", "payload", "result")  # columns that give way where a line is too long
 
 
@@ -93,7 +92,7 @@ def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
     """Yield the first *limit* of *items*, by default a screenful on a terminal. Report if there are
     more.
     """
-    most = limit or (ON_A_TERMINAL if sys.stdout.isatty() else None)
+    most = limit or (100 if sys.stdout.isatty() else None)
     left = iter(items)
     yield from islice(left, most)
     if limit is None and most is not None and next(left, None) is not None:

@@ -21,7 +21,6 @@ from headrace.errors import HeadraceError
 
 TENANTS = ("ada", "grace", "edsger", "barbara", "tony")
 AT_MOST = 300  # jobs that wait in a queue
-TICK_S = 0.05  # seconds between two rounds of the producer
 CHANCE = random.Random()
 KEPT: dict[str, Any] = {"history": 1000, "tracebacks": True, "trends": True}
 
@@ -158,7 +157,7 @@ def _produce(queues: Mapping[str, Queue], flow: Flow, over: threading.Event) -> 
             [NewJob(b'{"table": "orders"}', id=f"export-{n}") for n in range(3)]
         )
         for number in itertools.count(1):
-            if over.wait(TICK_S):
+            if over.wait(0.05):
                 return
             if queues["emails"].counts().waiting < AT_MOST:
                 queues["emails"].enqueue_many(

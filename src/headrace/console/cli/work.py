@@ -43,10 +43,6 @@ from headrace.console.cli.console import FAILED, WRONG, drop_unwritten, reported
 from headrace.errors import ConfigurationError, HeadraceError, requiring
 from headrace.platform import LIMITS, Address, client_of
 
-STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again
-END_WITHIN_S = 10.0  # seconds that a process may take to end before it is killed
-RESTART_PAUSE_S = 30.0  # seconds between a death and the new start, at most
-PING_WITHIN_S = 2.0  # seconds that a server has to answer when a probe asks
 CONNECTION_S = 10.0  # seconds that a probe's connection lasts at most, with its answer
 CONNECTIONS_AT_MOST = 100  # of probes, at once
 
@@ -111,7 +107,7 @@ def end(processes: Iterable[Process]) -> None:
         process.link.close()
     for process in processes:
         try:
-            process.popen.wait(END_WITHIN_S)
+            process.popen.wait(10.0)
         except subprocess.TimeoutExpired:
             process.popen.kill()
             process.popen.wait()
@@ -277,9 +273,9 @@ class Supervisor:
         else:
             now = time.monotonic()
             self._failures = (
-                0 if process.ready and now - process.began >= STABLE_AFTER_S else self._failures + 1
+                0 if process.ready and now - process.began >= 10.0 else self._failures + 1
             )
-            pause = 0.0 if not self._failures else min(RESTART_PAUSE_S, 0.05 * 2**self._failures)
+            pause = 0.0 if not self._failures else min(30.0, 0.05 * 2**self._failures)
             again = "another is started" + (f" in {pause:.1f} s" if pause >= 1 else "")
             self._say("process_ended", process, f"{how}; {again}")
             self._due.append((now + pause, process.number))
@@ -636,9 +632,7 @@ def away(url: str | None) -> str:
     if url is None or url.startswith("embedded:"):
         return ""
     try:
-        with client_of(
-            url, socket_timeout=PING_WITHIN_S, socket_connect_timeout=PING_WITHIN_S
-        ) as client:
+        with client_of(url, socket_timeout=2.0, socket_connect_timeout=2.0) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
         return f"{Address(url).shown}: {error}"

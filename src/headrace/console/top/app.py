@@ -20,7 +20,6 @@ from headrace.console.top.queues import AttentionPane, QueuesPane
 from headrace.console.top.workers import WorkersPane
 from headrace.inspect import AsyncInspector
 
-UNFOCUSED_PAUSE = 5  # times the pause, while another window has the focus
 KEYS = """\
 1 2 3 4 queues, workers, dead letters, what needs attention
 enter   open what is under the cursor
@@ -106,7 +105,7 @@ class Top(App[None]):
             pane = self.screen
             if isinstance(pane, Pane) and pane.laid_out and not self._on_hold:
                 await self._read(pane)
-            pause = self._every if self.app_focus else self._every * UNFOCUSED_PAUSE
+            pause = self._every if self.app_focus else self._every * 5
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._again.wait(), pause)
 

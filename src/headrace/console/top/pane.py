@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from headrace.console.top.app import Top
 
 LEAST_FLEXIBLE = 8  # cells of a column that takes the cells that the others leave
-ROWS_AT_MOST = 500  # that are shown at once; a filter finds the others
 LINE = "1 queues  2 workers  3 dead  4 attention  / filter  > sort  f find  ? keys"
 Key = tuple[str, ...]
 
@@ -290,7 +289,7 @@ class Pane(Screen[None]):
                 reverse=falls,
             )
             rows = known + [row for row in rows if not row.values]
-        return rows[:ROWS_AT_MOST]
+        return rows[:500]  # a filter finds the others
 
     def key(self) -> Key | None:
         if not self._drawn:

@@ -37,8 +37,6 @@ from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
 from headrace.inspect import Activity, Ends, JobsPage, QueueView, Share, TrendPoint
 from headrace.platform import WORDS, check_choice, one_line
 
-PER_PAGE = 100  # jobs
-SHARES_SHOWN = 5  # values above the jobs: there is little room
 TABS = (*WORDS.states[:-1], "ended", WORDS.states[-1])
 CHOICES = ("kind", "reason", "payload", "header", "since", "until")
 
@@ -119,9 +117,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
         chosen, _ = _choice_of(self.filter, page.now)
         if self.state in WORDS.dated:
             chosen["order"] = self._order
-        found = await self.top.inspector.jobs(
-            self.queue, self.state, self._cursor, PER_PAGE, **chosen
-        )
+        found = await self.top.inspector.jobs(self.queue, self.state, self._cursor, 100, **chosen)
         if asked != (self.state, self._cursor, self.filter, self._order):
             return  # a key was pressed meanwhile
         has_trends = page.declared.get("trends") == "yes"
@@ -303,7 +299,7 @@ def ended(activity: Activity, wide: int) -> Iterator[Text]:
 
 
 def _shares(shares: Sequence[Share]) -> Iterator[Text]:
-    for one in shares[:SHARES_SHOWN]:
+    for one in shares[:5]:  # there is little room
         dwell = "–" if one.p95 is None else took(one.p95, narrow=True)
         numbers = (
             f"{short(one.running):>6} running {short(one.waiting):>6} waiting  p95 {dwell:<7} "

@@ -17,8 +17,6 @@ from headrace.console.top.pane import Column, Key, Pane, Row
 from headrace.console.top.queue import QueuePane, ended, state_of
 from headrace.inspect import Attention, Overview
 
-CHART_CELLS = 8  # of the chart in a row
-
 
 def _needs(number: int, more: str = "") -> str:
     return " ".join(
@@ -59,7 +57,7 @@ class QueuesPane(QueueTable):
         Column("dead", 5, right=True),
         Column("in/s", 5, right=True),
         Column("done/s", 6, right=True),
-        Column("of late", CHART_CELLS),
+        Column("of late", 8),
         Column("oldest", 7, right=True),
         Column("", 7),
     )
@@ -139,7 +137,7 @@ class QueuesPane(QueueTable):
             *map(short, numbers),
             rate(sums.enqueued_rate),
             rate(sums.completed_rate),
-            chart(trail, CHART_CELLS),
+            chart(trail, 8),
             took(sums.lag, narrow=True) if sums.lag else "",
             state,
         )

@@ -22,7 +22,6 @@ SPANS: Mapping[str, tuple[str, Step, int]] = {  # the words, the step of the rec
 SPAN = "2h"  # that is shown first
 SECONDS = {"minute": 60, "ten minutes": 600}  # of a record
 COLOURS = ("accent", "good", "warn", "quiet")
-BARS_AT_LEAST = 30  # for which there is room, however young the counts are
 DRAWN = len(COLOURS)  # kinds, or machines, that have a line
 OTHERS = "others"
 
@@ -101,7 +100,8 @@ def shown(activity: Activity, whole: int, kind: str | None = None) -> Shown | No
     ]
     if not points:
         return None
-    first = max(last - whole, min(points[0].at, last - BARS_AT_LEAST * seconds))
+    # there is room for 30 bars, however young the counts are
+    first = max(last - whole, min(points[0].at, last - 30 * seconds))
     some = [list(point.kinds.values()) if kind is None else [point.kinds[kind]] for point in points]
     times = [point.at for point in points]
     counts = [

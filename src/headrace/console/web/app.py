@@ -59,10 +59,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 CACHED_FOR_EVER = "max-age=31536000, immutable"
-READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
 PAGE_WITHIN_S = 5.0  # seconds that a page may take, after the pages of other viewers
-RETRY_S = 5  # seconds until an unreadable page reloads itself, without JavaScript
-OUTCOMES = 500  # outcomes of actions that are kept until they are shown
 # the address for rows: programs that know no ticks must not take a form without an id for all jobs
 TICKED = "ticked"
 SCHEME = "headrace_scheme"  # the cookie that keeps the choice of light or dark
@@ -100,7 +97,7 @@ class Pages:
         self._options: dict[str, Any] = {
             "redact": redact,
             "codecs": codecs,
-            "timeout": READ_WITHIN_S,
+            "timeout": 2.0,
         }
         self._trace_url = trace_url
         self._inspector: AsyncInspector | None = self._new_inspector()  # refuses bad arguments now
@@ -212,7 +209,7 @@ class Pages:
         values = {
             "status": status,
             "text": text,
-            "retry_s": RETRY_S if retry else 0,
+            "retry_s": 5 if retry else 0,
             **self._common(request, rights),
         }
         return render("error.html", values, status)
@@ -315,7 +312,7 @@ class Pages:
         )
         answer = RedirectResponse(following, 303)
         self._outcomes[outcome] = Outcome(text, introduce(request, answer), _place_of(following))
-        if len(self._outcomes) > OUTCOMES:
+        if len(self._outcomes) > 500:
             self._outcomes.popitem(last=False)
         return answer
 

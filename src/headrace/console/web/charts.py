@@ -23,8 +23,6 @@ from headrace.platform import span
 WIDTH, HEIGHT = 1000, 120  # of the plot's own coordinates; its height is in pixels, too
 SMALL_WIDTH, SMALL_HEIGHT = 120, 24
 LEAST_HEIGHT = 1.5  # of a bar's part
-COLUMNS = 180  # of a chart at most: denser points are put together
-ROWS = 24  # of the table
 Every = Literal["minute", "hour"]
 EVERY_S = {"minute": 60, "hour": 3600}  # seconds between two records
 SPANS: dict[str, tuple[str, Every, int]] = {
@@ -39,7 +37,6 @@ SPANS: dict[str, tuple[str, Every, int]] = {
 # between two ticks
 STEPS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 FORMS = ((86400, "%d %b"), (60, "%H:%M"))  # of ticks that are so many seconds apart
-TICKS = 6  # of the axis of time at most
 Measure = Callable[[Sequence[TrendPoint]], float]
 Write = Callable[[float], str]
 
@@ -183,7 +180,7 @@ def _round_up(value: float, least: float) -> float:
 
 
 def _times(start: float, end: float) -> tuple[Tick, ...]:
-    step = next((size for size in STEPS_S if (end - start) / size <= TICKS), STEPS_S[-1])
+    step = next((size for size in STEPS_S if (end - start) / size <= 6), STEPS_S[-1])
     form = next((form for least, form in FORMS if step >= least), "%H:%M:%S")
     moments = (
         number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1)
@@ -254,7 +251,7 @@ def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendP
 
 
 def charts(trends: Trends, number: int) -> list[Chart]:
-    columns = min(COLUMNS, number)
+    columns = min(180, number)  # denser points are put together
     groups = [group for _, group in sorted(_columns(trends, number, columns).items())]
     seconds = number * EVERY_S[trends.every]
     times = [group[-1].at for group in groups]
@@ -277,7 +274,7 @@ def charts(trends: Trends, number: int) -> list[Chart]:
 
 def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
     shown: list[tuple[float, Sequence[str]]] = []
-    for _, group in sorted(_columns(trends, number, ROWS).items(), reverse=True):
+    for _, group in sorted(_columns(trends, number, 24).items(), reverse=True):
         sums = [
             _number(sum(getattr(one, name) for one in group))
             for name in ("enqueued", "completed", "removed")

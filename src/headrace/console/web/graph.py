@@ -14,7 +14,6 @@ from headrace.platform import ranks
 
 BOX_WIDTH, BOX_HEIGHT = 168, 62
 RUN_WIDTH, LINE = 236, 24  # of a box of a run, and of a link in it
-LINKS = 3  # children of a stage that a run's graph links to
 WORDS = {"leased": "running"}  # for states
 ORDER = ("failed", "cancelled", "running", "blocked", "completed")  # of a run's children
 GAP_X, GAP_Y, MARGIN = 52, 18, 6
@@ -135,7 +134,7 @@ def nodes(flow: FlowView, run: RunView) -> dict[str, Node]:
         first = sorted(
             here, key=lambda child: ORDER.index(child.state) if child.state in ORDER else len(ORDER)
         )
-        found[name] = Node(state, took, numbers, tuple(first[:LINKS]))
+        found[name] = Node(state, took, numbers, tuple(first[:3]))
     return found
 
 

@@ -15,7 +15,6 @@ from headrace.inspect import FlowView
 from headrace.platform import WORDS, ranks
 
 FILTERS = ("state", "stage", "prefix")  # of runs
-CHILDREN_SHOWN = 100  # children of a run in each state
 
 
 async def _flows(request: PageRequest) -> list[FlowView]:
@@ -122,7 +121,7 @@ async def run(request: PageRequest) -> Answer:
     some = [
         one
         for parts in by_state.values()
-        for one in parts[:CHILDREN_SHOWN]
+        for one in parts[:100]
         if one.state != "running" or one.job
     ]
     return "run.html", {

@@ -6,8 +6,6 @@ from headrace.console.programs import Program, programs, versions_of
 from headrace.console.web.request import Answer, NotThere, PageRequest, buttons, latest
 from headrace.inspect import JobView
 
-QUEUES_SHOWN = 20  # of a program, whose running jobs are read
-
 
 async def workers(request: PageRequest) -> Answer:
     view, queues = await request.seen()
@@ -28,7 +26,7 @@ async def worker(request: PageRequest) -> Answer:
     )
     program = program or Program(found.worker.name, [found.worker])
     jobs: list[JobView] = []
-    for one in program.members[:QUEUES_SHOWN]:
+    for one in program.members[:20]:
         its = await request.inspector.worker(one.queue, one.name)
         jobs += its.jobs if its is not None else ()
     more = {"buttons": buttons(request, "worker", name), "now": latest(view.now, *jobs)}
