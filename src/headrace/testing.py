@@ -242,7 +242,6 @@ def _watched(
 
 
 def _skip_sleeps(job: Any) -> None:
-    """Let the sleeps of a job be over at once. Jobs of a batch take none."""
     make: Any = getattr(job, "_steps", None)
 
     def sleepless(job: Any) -> Any:
@@ -280,9 +279,6 @@ def _to_run(queues: Sequence[Queue], later: bool) -> int:
 
 
 def _later(queues: Sequence[Queue]) -> str:
-    """Describe the first of the jobs that are due later, or wait for a signal, and how not to wait
-    for them.
-    """
     now = time.time()
     states = [one for queue in queues for one in (*queue.admin.delayed(), *queue.admin.blocked())]
     first = min(states, key=lambda one: one.due or math.inf, default=None)

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from headrace import Queue
+from tests.conftest import newest_queue
 from tests.support.program import PATIENCE, Started
 from tests.support.servers import Server
 
+python = newest_queue  # the end of the queue `q` in Python
 HERE = Path(__file__).parent
 CLIENT = HERE.parents[1] / "src" / "js"
 
@@ -183,10 +184,3 @@ def agents(node: Node) -> Iterator[Agents]:
 def agent(agents: Agents, newest: Server) -> Agent:
     """Node's end of it."""
     return agents(newest)
-
-
-@pytest.fixture
-def python(newest: Server) -> Iterator[Queue]:
-    """Python's end of the queue `q`."""
-    with Queue("q", url=newest.url) as queue:
-        yield queue

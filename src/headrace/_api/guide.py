@@ -83,7 +83,6 @@ class Guided:
     """The names that other libraries have, with the text to write here."""
 
     def _beside(self) -> Mapping[str, Any]:
-        """Return objects that may have the name, by the text that leads to them."""
         return {}
 
     def _way_out(self, name: str) -> str:

@@ -184,7 +184,6 @@ class BaseQueue(Guided, Connected):
         return (yield from call)
 
     def _may_be_short(self) -> bool:
-        """Tell whether a job without conditions is added by a prepared call."""
         settings = self.ops.settings
         free = self._within is None and settings.max_waiting is None and settings.durable is None
         return free and settings.shards == 1

@@ -154,7 +154,6 @@ class Stage:
         return end("completed")
 
     def _gone(self, run: Replay, function: Callable[..., Any]) -> list[str]:
-        """Return the recorded names that the code has no more, unless that is meant."""
         unused = {*run.unused} - {*self.removed}
         kinds = {one.name: one.kind for one in (run.records or {}).values() if one.name in unused}
         steps = [name for name, kind in kinds.items() if kind in NAMED]
@@ -163,7 +162,6 @@ class Stage:
 
 
 def _handled(run: Replay, function: Callable[[Any], Any]) -> BaseException | None:
-    """Call a handler for a replay. Return its error, or the verdict that it has returned."""
     job = run.claim.job
     with_steps(job, partial(_steps, run))
     if is_async(function):
@@ -200,7 +198,6 @@ async def _awaited(
 
 
 def _steps(run: Replay, _job: object) -> sync.Steps | aio.AsyncSteps:
-    """Make the object by which a handler takes steps, in a thread or on an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -217,7 +214,6 @@ def _verdict(result: object) -> BaseException | None:
 
 
 def _on_own_loop(call: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine on an event loop of its own, in another thread if this one has a loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -227,7 +223,6 @@ def _on_own_loop(call: Coroutine[Any, Any, R]) -> R:
 
 
 def _among(error: BaseException, raised: list[Exception]) -> bool:
-    """Tell whether an error, or one of its causes, is an error that a record has raised."""
     seen = set[int]()
     left: list[BaseException | None] = [error]
     while left:

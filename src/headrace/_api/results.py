@@ -85,8 +85,6 @@ R = TypeVar("R")
 
 @frozen
 class _EndedSource:
-    """The source of a receipt whose job has ended. It sends nothing."""
-
     source: QueueSource
     end: End
 
@@ -160,8 +158,6 @@ class CompletionTracker:
 
 
 class _Nothing(Iterator[Any], AsyncIterator[Any]):
-    """An iterator over no receipts, of either colour."""
-
     def __next__(self) -> NoReturn:
         raise StopIteration
 

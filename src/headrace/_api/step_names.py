@@ -48,8 +48,6 @@ def plain(function: Any) -> Any:
 
 @define
 class _Code:
-    """The code of a handler, with the functions that it names."""
-
     handler: Any
     takers: Mapping[str, Reader]
     known: set[int] = field(factory=set[int], init=False)
@@ -80,7 +78,6 @@ class _Code:
             self.left.append(function)
 
     def _of(self, function: FunctionType) -> Iterator[str]:
-        """Yield patterns of the names that a function takes, and note the functions it names."""
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         except (OSError, SyntaxError, TypeError):
@@ -110,8 +107,6 @@ def _made(function: FunctionType) -> bool:
 
 @define
 class _Scope:
-    """The names that a function can see."""
-
     function: Any
     visible: dict[str, Any] = field(init=False)
 
@@ -125,7 +120,6 @@ class _Scope:
                 self.visible[name] = cell.cell_contents
 
     def value(self, node: ast.expr) -> Any:
-        """Return the object that an expression names, or `MISSING`."""
         if isinstance(node, ast.Name):
             return self.visible.get(node.id, getattr(builtins, node.id, MISSING))
         if not isinstance(node, ast.Attribute):
@@ -138,7 +132,6 @@ class _Scope:
         return getattr(looked, node.attr, MISSING)
 
     def hands_on(self, call: ast.Call) -> bool:
-        """Tell whether a call gives the job to code that is not known."""
         code = self.function.__code__
         parameters = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -187,7 +180,6 @@ def _callee(scope: _Scope, call: ast.expr) -> str:
 
 
 def _pattern(scope: _Scope, node: ast.expr) -> str:
-    """Make a regular expression of an expression that makes a name."""
     match node:
         case ast.Constant(str(text)):
             made = re.escape(text)

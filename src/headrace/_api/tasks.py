@@ -289,7 +289,6 @@ class BaseTasks(Guided):
 
 
 def _require_bytes(codec: Codec[Any]) -> None:
-    """Refuse a codec that does not take bytes, as it receives arguments as JSON."""
     try:
         right = keeper(codec) is not None or codec.decode(codec.encode(b"{}")) == b"{}"
     except Exception:  # any error of the codec

@@ -144,7 +144,6 @@ def _serves(handler: HandlerSettings) -> str:
 
 
 def _of_all_shards(make: Callable[..., Consumer], ops: Ops) -> Sequence[Consumer]:
-    """Make the consumers of a sharded queue, one a shard, which share their slots."""
     known = ShardMap(ops)
     slots = ShardSlots(map=known, make=lambda ops: make(ops, shared=slots))
     slots.members = list(map(slots.make, known.ordered()))
@@ -436,8 +435,6 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         self._tasks.append(tasks)
 
     def _isolate(self, isolation: Isolation) -> None:
-        """Isolate the handlers that are not isolated yet, but for persistent ones."""
-
         def within(one: HandlerSettings) -> HandlerSettings:
             return evolve(one, isolation=one.isolation or isolation)
 
@@ -593,8 +590,6 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 self.name = new_worker_name()
 
     def _refuse_middleware_of_nothing(self) -> None:
-        """Raise `ConfigurationError` for plain middleware if all handlers are coroutines, as it
-        would never run."""
         plain = [one for one in self._around if not is_async(one)]
         if not plain or self._threads_only:
             return
@@ -625,7 +620,6 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         return engine
 
     def _started(self, loop: str = "") -> None:
-        """Log the queues of this worker, and its event *loop* if it is not the usual one."""
         serves = "; ".join(map(_serves, self.handlers.values()))
         address = self._address
         suffix = loop and f", by {loop}"

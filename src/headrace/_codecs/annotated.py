@@ -404,7 +404,6 @@ def _item(key: str, hint: Any, making: Making, *, required: bool) -> Field:
 
 
 def _of_a_library(kind: Any) -> TypeCodec | None:
-    """Return the shape of a pydantic model or a msgspec struct, which its library encodes."""
     if hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump"):
 
         def pack(value: Any) -> Any:
@@ -515,7 +514,6 @@ def either(members: Sequence[Any]) -> Any:
 
 
 def _bare(hint: Any) -> Any:
-    """Return the type that an alias, a NewType, an annotated type or a variable stands for."""
     while True:
         if hasattr(hint, "__supertype__"):
             hint = hint.__supertype__

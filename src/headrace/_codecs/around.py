@@ -92,7 +92,6 @@ class Around(Generic[T]):
         return self._with(grouped(self.codec))
 
     def _with(self, codec: Codec[Any]) -> Around[Any]:
-        """Make a copy around *codec*, which reads and writes the same payloads, but is bound."""
         made = copy(self)
         made.codec = codec
         for cached in ("untyped", "inline"):

@@ -60,7 +60,6 @@ class Key:
         return self._ecb.encryptor().update(data)
 
     def _derive(self, half: bytes) -> Any:
-        """Derive a key by AES-CMAC of two counters and half a nonce."""
         blocks = [
             int.from_bytes(bytes([0, number, 0x58, 0]) + half, "big") ^ self._mask
             for number in (1, 2)
@@ -236,7 +235,6 @@ class Encrypted(Around[T]):
         return place
 
     def _parts(self, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-        """Return the key's name, the head with it, the nonce and the rest of an envelope."""
         if not data.startswith(MAGIC):
             raise CodecError("payload is not encrypted")
         start = HEAD_BYTES + 1 + (data[HEAD_BYTES] if len(data) > HEAD_BYTES else 0)

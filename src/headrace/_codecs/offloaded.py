@@ -93,7 +93,6 @@ class DirectoryStore:
         return made
 
     def _keep_names(self) -> None:
-        """Write the names of files to disk, if the system can."""
         with suppress(OSError):  # Windows opens no directories
             directory = os.open(self.path, os.O_RDONLY)
             try:

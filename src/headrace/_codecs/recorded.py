@@ -117,7 +117,6 @@ def with_results(codec: Codec[Any], state: JobState[Any]) -> JobState[Any]:
 
 
 def _shown(read: Recorded, step: Step) -> Any:
-    """Return the result of a step for people. Of a child that failed, it is the reason."""
     if step.child is None or step.result is None:
         return _readable(read, step.result)
     if step.state != "done":

@@ -334,7 +334,6 @@ def _is_free(path: Path) -> bool:
 
 
 def _launch(place: _Place, held: int) -> None:
-    """Start a supervisor. It inherits *held*, the open supervisor.lock."""
     binary = _binary()
     log = place.root / "server.log"
     if _is_free(place.root / "server.lock"):

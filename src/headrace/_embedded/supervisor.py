@@ -44,7 +44,6 @@ def ask(path: str, command: bytes) -> bytes:
 
 
 def _supervise(root: Path, binary: str, path: str) -> None:
-    """Keep the server of *root* running until it has no member, then stop it."""
     events: queue.SimpleQueue[str] = queue.SimpleQueue()
     members = _announce(root / "members.lock", events, "empty")
     starts: deque[float] = deque(maxlen=RESTARTS + 1)

@@ -220,9 +220,6 @@ class BaseEngine(ABC):
         return cast("Hashable", self._where(consumer.ops.keys))
 
     def _parts(self) -> list[list[Consumer]]:
-        """Return the consumers, grouped by place, such as a node of a cluster. No role serves two
-        places.
-        """
         return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
@@ -359,7 +356,6 @@ class BaseEngine(ABC):
         return why
 
     def _misses(self, consumer: Consumer, held: HeldJob, builds: str) -> None:
-        """Note that no living worker has a build that a run waits for."""
         if consumer.jobs.missing.note(builds, time.monotonic()):
             self.telemetry(consumer).stepped(held, "build_missing", builds)
 
@@ -387,9 +383,9 @@ class BaseEngine(ABC):
     def abort(self, held: Sequence[HeldJob]) -> None:
         """Tell the handlers of these jobs to give up."""
 
-    @abstractmethod
     def _stop_waiting(self) -> None:
         """End the blocked reads. A read could otherwise take a job's wake-up from other workers."""
+        self.executors["blocking"].stop_waiting()
 
     def stop(self) -> None:
         if self._asked:  # it drains already

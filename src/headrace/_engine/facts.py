@@ -10,7 +10,6 @@ from importlib.metadata import version
 from mmap import PAGESIZE
 from pathlib import Path
 
-STATM = Path("/proc/self/statm")
 VERSION = version("headrace")
 
 
@@ -23,7 +22,7 @@ def process_facts() -> Mapping[str, str | int]:
     is not known.
     """
     try:
-        memory = int(STATM.read_bytes().split()[1]) * PAGESIZE
+        memory = int(Path("/proc/self/statm").read_bytes().split()[1]) * PAGESIZE
     except (OSError, ValueError, IndexError):
         memory = 0
     return {

@@ -155,9 +155,6 @@ def _within(outer: Around, inner: Callable[[Any], Any], argument: Any) -> Any:
     return outer(argument, partial(inner, argument))
 
 
-DECIMAL = "decimal_context"  # the variable of the module `decimal`: its value is changed in place
-
-
 class Contexts:
     """The context of a worker after its start hooks, and copies of it for runs."""
 
@@ -169,7 +166,7 @@ class Contexts:
         self._mutable: list[tuple[Any, Any]] = [
             (variable, value.copy())
             for variable, value in self.start.items()
-            if variable.name == DECIMAL
+            if variable.name == "decimal_context"  # its value is changed in place
         ]
 
     def fresh(self) -> Context:

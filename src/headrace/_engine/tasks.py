@@ -259,9 +259,6 @@ def _raise(error: BaseException) -> None:
 
 
 def _by_signal(error: KeyboardInterrupt) -> bool:
-    """Tell whether Ctrl-C interrupted a handler, in a program whose SIGINT handler raises this
-    error.
-    """
     if threading.current_thread() is not threading.main_thread():
         return False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -563,10 +560,6 @@ class Engine(BaseEngine):
         return found or self._subscriptions.setdefault(
             key, AsyncSubscription(self.executors["work"])
         )
-
-    def _stop_waiting(self) -> None:
-        # only its reads: the connections of others stay open
-        self.executors["blocking"].stop_waiting()
 
     def runs_this(self) -> bool:
         task = asyncio.current_task()

@@ -288,9 +288,6 @@ class Engine(BaseEngine):
         for subscription in list(self._subscriptions.values()):
             subscription.close()
 
-    def _stop_waiting(self) -> None:
-        self.executors["blocking"].stop_waiting()
-
     def runs_this(self) -> bool:
         roles = (role.thread for role in self._running["wait"] if role.delegates)
         return threading.current_thread() in (*self._runners, *roles)

@@ -86,8 +86,6 @@ class Recording:
 
 @frozen
 class _Members:
-    """The members of an object of a line. *where* begins the messages of errors."""
-
     value: Any
     where: str = ""
 
@@ -105,11 +103,9 @@ class _Members:
         return round(seconds * 1000)
 
     def optional(self, name: str) -> str:
-        """Return a text, or '' if there is none."""
         return str(self.member(name, str)) if self.value.get(name) is not None else ""
 
     def data(self, name: str) -> bytes | None:
-        """Return bytes that are text, or in base64, or `None` if there are none."""
         if self.value.get(name) is not None:
             return bytes(self.member(name, str).encode())
         if self.value.get(name + IN_BASE64) is None:

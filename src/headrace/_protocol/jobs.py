@@ -253,7 +253,6 @@ class Jobs:
         )
 
     def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
-        """Decode a dead letter. A foreign client's entry is shown as a job with all its fields."""
         died = decoded_number(text(entry).partition("-")[0]) / 1000
         if [raw(key) for key in fields[:6:2]] != [b"reason", b"worker", b"released"]:
             job, _, wrong = self.job(entry, fields)

@@ -22,7 +22,6 @@ from headrace.errors import describe_error
 
 R = TypeVar("R")
 REPEAT_AFTER_S = 10.0  # seconds after which an outage is logged again; the pause doubles each time
-TIMEOUTS = (TimeoutError, redis.TimeoutError)
 
 
 def wanted() -> bool:
@@ -360,7 +359,8 @@ class Outage:
 
         If a server accepts, but does not answer, it hangs.
         """
-        self.found = self.found or reported or (self.opened and isinstance(error, TIMEOUTS))
+        hangs = self.opened and isinstance(error, TimeoutError | redis.TimeoutError)
+        self.found = self.found or reported or hangs
         now = time.monotonic()
         with self._lock:
             first = not self.since

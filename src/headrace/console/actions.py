@@ -28,12 +28,6 @@ STEPS_WITHIN_S = 1.0  # seconds that a bulk action takes before its user is aske
 
 @frozen
 class Form:
-    """The fields of a form as text, each once.
-
-    `ticked` has the ids of the rows that a user chose in a list. It is `None` for a form of no
-    list.
-    """
-
     fields: Mapping[str, str]
     ticked: tuple[str, ...] | None = None
 
@@ -46,7 +40,6 @@ class Form:
         return self(name)
 
     def seconds(self, name: str) -> float | None:
-        """Return a field as seconds, or `None` if it is empty."""
         text = self(name).strip()
         if not text:
             return None
@@ -65,17 +58,13 @@ class Form:
         return int(text or 0)
 
     def confirmed(self, queue: str) -> None:
-        """Check that the user typed the queue's name, for actions that can't be undone."""
         if self("confirm") != queue:
             raise Refused(f"Type the queue's name, {queue}, to confirm. Nothing was done.")
 
 
-TRACING = ("traceparent", "tracestate", "baggage")  # headers that a tracer writes
-
-
 def is_internal(header: str) -> bool:
-    """Tell whether a header is ours or a tracer's, and not the program's own."""
-    return header.startswith(HEADERS.reserved) or header in TRACING
+    of_tracers = ("traceparent", "tracestate", "baggage")
+    return header.startswith(HEADERS.reserved) or header in of_tracers
 
 
 @frozen
@@ -160,7 +149,6 @@ async def _signal(request: ActionRequest) -> Outcome:
 
 
 async def _letters(request: ActionRequest) -> list[str]:
-    """Return the ids of one dead letter or of a group. No ids stand for all letters."""
     if request.form("id"):
         return [request.form("id")]
     if not request.form("group"):
@@ -370,10 +358,6 @@ CALLS: Mapping[str, Action] = {one.verb: one for one in SINGLE} | {
 
 @frozen
 class Button:
-    """A button of the page of a queue, or of a worker. Its action needs no other field. `note`
-    explains it.
-    """
-
     page: str
     text: str
     note: str = ""

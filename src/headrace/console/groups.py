@@ -15,8 +15,6 @@ LISTED = 3  # facts of a kind that are shown one by one
 
 @frozen
 class Group:
-    """A row of the table, which is a queue, or the sums of the queues of a prefix."""
-
     name: str
     queues: Sequence[QueueView]
     totals: Totals
@@ -27,7 +25,6 @@ class Group:
 
     @property
     def queue(self) -> QueueView | None:
-        """The queue, `None` for a group."""
         return self.queues[0] if self.name == self.queues[0].name else None
 
     @property

@@ -11,8 +11,6 @@ from headrace.inspect import OtherTerms, WorkerFacts, WorkerState
 
 @frozen
 class Program:
-    """A worker program with its registrations, one a queue, or one a shard."""
-
     name: str
     members: Sequence[WorkerState]
 
@@ -30,7 +28,6 @@ class Program:
 
     @property
     def differing(self) -> dict[str, OtherTerms]:
-        """The terms that it declares while a queue has others, by queue."""
         return {
             one.queue: one.differs for one in self.members if one.alive and one.differs is not None
         }
@@ -48,7 +45,6 @@ class Program:
 
     @property
     def since(self) -> float:
-        """The server's time of its first registration."""
         return min(one.since for one in self.members)
 
     @property
@@ -57,7 +53,6 @@ class Program:
 
     @property
     def states(self) -> Sequence[WorkerState]:
-        """A registration in each of its states. Only live ones count, if there are any."""
         live: dict[str, WorkerState] = {}
         for one in self.members:
             if one.alive:
@@ -66,8 +61,6 @@ class Program:
 
 
 def programs(workers: Iterable[WorkerState]) -> list[Program]:
-    """Group registrations by their machine and process, or by their names where these are not
-    known."""
     groups: dict[tuple[str, str, int], list[WorkerState]] = {}
     for one in sorted(workers, key=lambda one: (one.queue, one.name)):
         name = one.name.rpartition(".")[0] or one.name  # without the part that is of one process

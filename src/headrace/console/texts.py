@@ -35,7 +35,6 @@ class Refused(ValueError):
 
 
 def took(seconds: float | None, *, narrow: bool = False) -> str:
-    """Write how long something took. Below ten seconds it is more exact than `span`."""
     if seconds is None or seconds >= 9.95:
         return span(seconds) if narrow else spelled(seconds)
     if seconds < 0.9995:
@@ -44,7 +43,6 @@ def took(seconds: float | None, *, narrow: bool = False) -> str:
 
 
 def signal_data(text: str) -> Any:
-    """Read the data of a signal that a user typed as JSON, or else take the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -60,7 +58,6 @@ SECONDS = ("ageing", "unique_for", "history_ttl")  # options in seconds
 
 
 def declared(option: str, value: str) -> str:
-    """Write the value of a declared option, which workers compare in the words of their program."""
     if option == "rate":
         shown = ", ".join(starmap(_rate_limit, declared_rates(value)))
         cut = value and not value.endswith(")")  # the server keeps 200 bytes
@@ -91,7 +88,6 @@ SMALLER = {"min": (60, 1, "s"), "h": (3600, 60, "min"), "d": (86400, 3600, "h")}
 
 
 def spelled(seconds: float | None) -> str:
-    """Write a duration in its two largest units, as in `1 min 24 s`."""
     text = span(seconds)
     unit = text.rpartition(" ")[2]
     if seconds is None or unit not in SMALLER:
@@ -102,7 +98,6 @@ def spelled(seconds: float | None) -> str:
 
 
 def from_now(moment: float | None, now: float, *, narrow: bool = False) -> str:
-    """Write how far a moment is from *now*, both of the server's clock."""
     if moment is None:
         return ""
     away = (span if narrow else spelled)(abs(moment - now))
@@ -110,7 +105,6 @@ def from_now(moment: float | None, now: float, *, narrow: bool = False) -> str:
 
 
 def moment(name: str, text: str, now: float) -> float | None:
-    """Read a span back from *now*, or a date and time in UTC. Raises `Refused`."""
     text = text.strip()
     if not text:
         return None
@@ -128,9 +122,6 @@ def moment(name: str, text: str, now: float) -> float | None:
 
 
 def timing(one: Schedule) -> str:
-    """Write the rhythm of a schedule in words. A cron expression stays as it is without the library
-    that reads it.
-    """
     if one.every:
         return f"every {spelled(one.every)}"
     words = one.cron or ""
@@ -170,7 +161,6 @@ def _bytes(number: float) -> str:
 
 
 def short(number: float) -> str:
-    """Write a number in at most six characters."""
     if abs(number) < 100_000:
         return f"{number:,.0f}"
     size, unit = next(unit for unit in LARGE if abs(number) >= unit[0])

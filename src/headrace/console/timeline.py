@@ -137,7 +137,6 @@ def waits(job: JobView) -> list[Step]:
 
 
 def below(step: Step, family: Family, deep: int = 1) -> Iterator[tuple[int, Step]]:
-    """Yield the children of a child, each before its own, with how *deep* it is."""
     for one in family.get((step.queue or "", step.child or ""), ()):
         yield deep, one
         yield from below(one, family, deep + 1)
@@ -253,8 +252,6 @@ def _made(job: JobView) -> int:
 
 
 def _attempts(job: JobView) -> list[Attempt]:
-    """Return the attempts that have ended. The last one is among them even if only its end is
-    known."""
     attempts = list(job.attempts)
     last = _last(job)
     known = bool(attempts) and attempts[-1].number >= last

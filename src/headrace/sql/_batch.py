@@ -42,8 +42,6 @@ from headrace.sql._tables import VERSION, require_table, statement, wake_of
 from headrace.sql.dialects import require_dialect
 
 SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
-# Seconds after which PostgreSQL ends the transaction of a relay that does nothing, as it is frozen.
-FROZEN_AFTER_S = 2 * SEND_WITHIN_S
 POLL_S = 0.2  # seconds between two looks for rows, where the database tells nothing
 NOTIFIED_POLL_S = 5.0  # … where it does: for rows of programs that do not notify
 # batches that follow each other, before one begins with the first row: it may be a late commit's
@@ -163,7 +161,8 @@ class Batch:
     def _read(self, connection: Connection, dialect: str, limit: int) -> None:
         require_table(connection, "headrace_outbox", self.schema)
         if dialect == "postgresql":
-            connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
+            # a relay that does nothing for so long is frozen
+            connection.execute(BOUND_IDLE, {"ms": str(checks.millis(2 * SEND_WITHIN_S))})
         taking = self._statement(connection, TAKE)
         given = {**self._names, "version": VERSION, "limit": limit, "after": self.after}
         # rows that other relays, or later ones, are to move may stand before rows of other keys

@@ -184,7 +184,6 @@ class Outbox:
         return job if job.id is not None else evolve(job, id=secrets.token_hex(12))
 
     def _row(self, job: NewJob[Any]) -> dict[str, Any]:
-        """Encode a job as a row. The current trace goes into its headers."""
         inner = InnerQueue(self.queue)
         name, delay, fields = inner.encoded(job, traced=True)
         flat = fields[4:]  # after the payload and the id

@@ -107,8 +107,6 @@ def statement(source: str, dialect: str, schema: str | None, *lists: str) -> Tex
 
 
 def _dialect_of(connection: Any) -> str:
-    """Return the name of the database of a connection, or of `alembic.op`, which may only write
-    SQL."""
     own = connection if isinstance(connection, Connection) else connection.get_context()
     name: str = own.dialect.name
     return name

@@ -113,9 +113,6 @@ def engine_of(alias: str) -> Engine:
 
 
 def _session_of(alias: str) -> Any:
-    """Connect to a database of Django, beside its pool, if it has one. Return the driver's
-    connection.
-    """
     db: Any = import_module("django.db")
     used = db.connections[alias]
     options = {

@@ -113,8 +113,6 @@ class Worker(OfThreads, BaseWorker[Client]):
         return self._running
 
     def _count_threads(self) -> None:
-        """Refuse handlers that take more threads than one process should have. Raises
-        `ConfigurationError`."""
         queues = len(self.handlers)
         slots = sum(handler.concurrency for handler in self.handlers.values())
         threads = slots + 2 * queues  # two roles of each

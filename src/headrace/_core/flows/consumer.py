@@ -89,7 +89,6 @@ class FlowConsumer(Consumer):
 
 
 def _weight(settlement: Settlement) -> int:
-    """Return the bytes of a step, and of its job. A child counts as its part of a full script."""
     step: Advance = settlement.step
     size = settlement.claim.size + sum(len(arg) for arg in step.args if not isinstance(arg, int))
     return max(size, step.children * BYTES_PER_SCRIPT // CHILDREN_AT_MOST)

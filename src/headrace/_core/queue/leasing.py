@@ -179,7 +179,6 @@ class DirectLeaser:
             woken = True
 
     def _tidy(self, now: float) -> Call[None]:
-        """Reclaim and promote once a second, and serve schedules, before a lease call."""
         if self.tidy_at <= now:
             self.tidy_at = now + 1.0
             swept = yield from send(self.ops.reclaim(self.name, 10.0))

@@ -136,7 +136,6 @@ class ShardMap:
         return len(self.table.shards) > len(self.table.takers)
 
     def _take(self, asked: int, table: Table) -> None:
-        """Store the answer to a question, unless a later question was answered already."""
         found = self._of(table, asked)
         if asked > self.now.asked:
             self.now = found

@@ -84,8 +84,6 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
 
 
 def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
-    """Let the consumers of an ordered queue wait for older jobs in other shards, or let them go
-    on."""
     if not known.ops.settings.ordered:
         return
     waiting = yield from behind(known, known.table)
@@ -100,8 +98,6 @@ def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
 
 
 def _attempt(step: Callable[[ShardMap], Call[None]], known: ShardMap) -> Role:
-    """Take a step of a change. After any error, another worker may take the step, or this one
-    later."""
     try:
         yield from step(known)
     except Exception as error:

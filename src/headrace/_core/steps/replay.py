@@ -24,8 +24,6 @@ class Unrecorded(RunSuspended):
 
 
 class _Undos(Undos):
-    """The undos of a replay, of which none is called."""
-
     def begin(self, run: Run) -> Call[bool]:
         if (yield from super().begin(run)):
             raise cast("Replay", run).stop_at(UNDO)

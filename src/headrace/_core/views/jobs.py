@@ -31,9 +31,6 @@ from headrace._protocol.keys import job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
-ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds are made
-
-
 Place = tuple[str, str]  # a queue, and the id of a job in it
 
 
@@ -115,7 +112,7 @@ class JobViews(Reader):
             now = 0.0
             for ops in parts:
                 cursor = ""
-                left = ENDS_AT_MOST // len(parts)
+                left = JOBS_PER_SCRIPT // len(parts)
                 size = 0
                 while left > 0 and size < READ_AT_MOST_BYTES // len(parts):
                     some, cursor, now, read = yield from send(

@@ -115,8 +115,6 @@ class LetterViews(Reader):
         return list(piles.values()), now
 
     def _unchanged(self, pile: Pile, new: Pile | None) -> bool:
-        """Tell whether the letters of *pile* are as they were read, by the number that was counted
-        since."""
         if new is None or pile.counted is None or new.counted is None:
             return False
         (_, before) = pile.counted

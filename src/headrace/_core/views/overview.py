@@ -202,8 +202,6 @@ class OverviewViews(QueueViews):
         }
 
     def _look_closer(self, views: Sequence[QueueView]) -> Call[None]:
-        """Look closer at the queues in which something may be wrong, each every ten seconds, and
-        some at a time."""
         now = yield from Now()
         never = (-AGAIN_S, NONE)
         there = {view.name: view for view in views if view.counts.present > view.counts.leased}
@@ -233,7 +231,6 @@ class OverviewViews(QueueViews):
             self._looks[name] = (now, Look(joined(several), usual.get(name), whole))
 
     def _signs(self, parts: Sequence[Ops]) -> Call[Sequence[view_ops.Signs]]:
-        """Read the signs of some queues. A queue that refuses has none."""
         try:
             return (yield from send_all([view_ops.signs(ops, HOUR_S, LETTERS) for ops in parts]))
         except self._refusals:

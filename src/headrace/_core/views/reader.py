@@ -24,7 +24,6 @@ STATES = ("waiting", "running", "delayed", "blocked", "dead")
 JOBS_SHOWN = 20  # jobs of a group of dead letters, of a worker, or of a run's children
 LOOKED_AT_MOST = 2000  # jobs that are read for one search, or one grouping
 READ_AT_MOST_BYTES = 4 << 20  # of these jobs
-NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 
 
 @frozen
@@ -82,7 +81,7 @@ class Reader:
         *fresh*: seconds for which it is shown again, the reader's own if not given.
         """
         now = yield from Now()
-        at, value, error = self._kept.get(key, NOTHING_KEPT)
+        at, value, error = self._kept.get(key, (None, None, None))
         if at is None or now - at >= (self.fresh if fresh is None else fresh):
             error = None
             try:

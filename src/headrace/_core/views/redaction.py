@@ -19,7 +19,6 @@ from headrace._model.views.jobs import ENDED, JobView, Moment
 from headrace._model.views.texts import READ_BYTES, Payload, bounded, one_line, readable, text_of
 
 Redact = Callable[[str, str, Job[Any]], str]
-WITHHELD = "(not shown: redact= failed)"
 WAITS = {"waiting": "waits for the signal", "sleeping": "sleeps:"}  # by the states of steps
 
 
@@ -166,7 +165,7 @@ class Redaction:
         try:
             return str(self._redact(what, text, job))
         except Exception:  # of the user's function: show nothing rather than a secret
-            return WITHHELD
+            return "(not shown: redact= failed)"
 
     def payload(self, job: Job[Any], value: Any, what: str) -> Payload:
         if value is None:  # of an ended job

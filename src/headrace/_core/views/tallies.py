@@ -65,7 +65,6 @@ class TallyReader(Reader):
     def _tallies_of(
         self, some: Sequence[tuple[str, Ops]], ring: Ring
     ) -> Call[Sequence[tuple[float, Mapping[int, Rows]]]]:
-        """Read the tallies of some queues. A queue that refuses has none."""
         ops = [
             trend_ops.tallies(
                 one, ring, kept.newest - 2 if (kept := self.tallies.get((name, ring))) else 0

@@ -163,8 +163,6 @@ class SharedSlots:
         return max(1, min(soon, ahead // 2)), soon
 
     def _kept(self, consumer: Consumer) -> int:
-        """Return how many slots are kept for batches that other consumers still fill, if they can
-        be reached."""
         if not consumer.handler.batch:
             return 0
         kept = 0

@@ -239,7 +239,6 @@ class AsyncClusterExecutor(AsyncExecutor):
     async def _complete(
         self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None
     ) -> list[Any]:
-        """Send the rest of an attempt, until nothing is left. Raises the error of an operation."""
         if scatter.unknown:
             await self._refresh(trip.rest)
         while batches := scatter.batches():
@@ -258,7 +257,6 @@ class AsyncClusterExecutor(AsyncExecutor):
         return scatter.answered()
 
     async def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Answers:
-        """Send a batch. Returns its answers, or the error that prevents them."""
         link = self._link(batch.node)
         try:
             await link._try_waiting(trip)

@@ -198,9 +198,6 @@ class AsyncSubscription:
         return Received("strayed" if strayed else "on", messages)
 
     def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that subscribe. Control channels work on any node, as PUBLISH reaches
-        all nodes.
-        """
         self._sharded = self._executor.sharded and self._listened is not None
         self._channels = channels
         self._subscribed = set(channels)

@@ -333,9 +333,6 @@ class AsyncTrips:
         return bool(found), self._answered(trip, answers)[0]
 
     async def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
-        """Fetch the reply of the operation in *effect* again, by the same number, and undo the
-        operation.
-        """
         with suppress(Exception):  # a job that stays leased is back once the worker leaves
             reply = (await self._attempt(self._trip([effect.again]), [lane], None))[0]
             undoing = effect.undo(effect.again.decode(reply))
@@ -345,9 +342,6 @@ class AsyncTrips:
     async def _block(
         self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None
     ) -> list[Any]:
-        """Send *command*, and packed commands behind it, on a connection that `stop_waiting`
-        closes.
-        """
         async with bounded(self.timeout):
             connection = await self.connections.take()
             self._blocked.add(connection)
@@ -395,9 +389,6 @@ class AsyncTrips:
         return self._lanes.take(op.lane_prefix)
 
     def _clearing(self) -> list[tuple[str, ...]]:
-        """Make commands that delete the records of free lanes. Records expire, so none are made
-        during an outage.
-        """
         prefixes = self._prefixes - {""}
         self._prefixes = set()
         keys = (
@@ -443,7 +434,6 @@ class AsyncTrips:
             self.outage.over()
 
     def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
-        """Decode the replies. Raises `NotDurable`, with the decoded answers."""
         self._record_answer()
         for op, reply in zip(trip.ops, replies, strict=True):
             if op.name == "complete" and (number := reply.count(2)):  # without their results

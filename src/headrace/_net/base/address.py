@@ -260,7 +260,6 @@ class Connected(Unpicklable):
         raise NotImplementedError
 
     def _detach(self) -> None:
-        """Leave the server. A later call connects again, from any event loop."""
         self._address.leave()
         OPENED.discard(self)
         for made in ("_executor", "_waiters"):

@@ -47,7 +47,6 @@ REPEATABLE = frozenset(("complete", "retry", "dead_letter", "release", "lease", 
 """Recorded operations that free entries first. A repetition after a missing right doubles nothing,
 as it might for operations that add jobs.
 """
-_FULL = "max number of clients"
 _LEVELS = re.compile(r"\bPRIORITIES (\d+)")
 _SEALED = re.compile(r"\bSHARDS (\d+)")
 # goes on while the machine sleeps, like records
@@ -127,7 +126,7 @@ def answers(error: BaseException) -> bool:
     """
     return (
         isinstance(error, (errors.ResponseError, errors.BusyLoadingError))
-        or _FULL in str(error)[:300]
+        or "max number of clients" in str(error)[:300]
     )
 
 

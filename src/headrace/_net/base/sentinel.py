@@ -148,7 +148,6 @@ class Watch:
             return True
 
     def _look(self, connection: Any) -> Report | None:
-        """Ask a Sentinel. Returns `None` if its answer is not reliable."""
         ask = [
             pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)),
             pack(("SENTINEL", "MASTER", self.service)),
@@ -235,7 +234,6 @@ def _watch(service: str, theirs: Any, copied: Copied) -> Watch:
 
 
 def _maker(kind: Any, settings: dict[str, Any]) -> Any:
-    """Return a maker of connections for threads to a Sentinel, from a client of either colour."""
     secure = issubclass(kind, (redis.SSLConnection, redis.asyncio.SSLConnection))
     ours: Any = redis.SSLConnection if secure else redis.Connection
     settings |= {

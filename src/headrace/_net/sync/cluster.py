@@ -240,7 +240,6 @@ class ClusterExecutor(Executor):
     def _complete(
         self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None
     ) -> list[Any]:
-        """Send the rest of an attempt, until nothing is left. Raises the error of an operation."""
         if scatter.unknown:
             self._refresh(trip.rest)
         while batches := scatter.batches():
@@ -259,7 +258,6 @@ class ClusterExecutor(Executor):
         return scatter.answered()
 
     def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Answers:
-        """Send a batch. Returns its answers, or the error that prevents them."""
         link = self._link(batch.node)
         try:
             link._try_waiting(trip)

@@ -330,9 +330,6 @@ class Trips:
         return bool(found), self._answered(trip, answers)[0]
 
     def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
-        """Fetch the reply of the operation in *effect* again, by the same number, and undo the
-        operation.
-        """
         with suppress(Exception):  # a job that stays leased is back once the worker leaves
             reply = self._attempt(self._trip([effect.again]), [lane], None)[0]
             undoing = effect.undo(effect.again.decode(reply))
@@ -342,9 +339,6 @@ class Trips:
     def _block(
         self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None
     ) -> list[Any]:
-        """Send *command*, and packed commands behind it, on a connection that `stop_waiting`
-        closes.
-        """
         with bounded(self.timeout):
             connection = self.connections.take()
             self._blocked.add(connection)
@@ -390,9 +384,6 @@ class Trips:
         return self._lanes.take(op.lane_prefix)
 
     def _clearing(self) -> list[tuple[str, ...]]:
-        """Make commands that delete the records of free lanes. Records expire, so none are made
-        during an outage.
-        """
         prefixes = self._prefixes - {""}
         self._prefixes = set()
         keys = (
@@ -438,7 +429,6 @@ class Trips:
             self.outage.over()
 
     def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
-        """Decode the replies. Raises `NotDurable`, with the decoded answers."""
         self._record_answer()
         for op, reply in zip(trip.ops, replies, strict=True):
             if op.name == "complete" and (number := reply.count(2)):  # without their results

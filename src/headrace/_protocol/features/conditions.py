@@ -163,7 +163,6 @@ class Admission:
 
 
 def _cost(item: Item) -> int:
-    """Estimate the cost of a job. A plain payload of an `enqueue` costs 1."""
     if "debounce" in item[2] or "replace" in item[2]:
         return 10
     return 5 if item[2] else 4

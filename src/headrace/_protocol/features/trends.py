@@ -79,7 +79,6 @@ def tallies(ops: Ops, ring: Ring, after: int) -> Op[tuple[float, dict[int, Rows]
 
 
 def _record(packed: bytes) -> tuple[int, Rows]:
-    """Read a record of tallies. Rows that do not fit it are left out."""
     rows: Rows = {}
     (number,) = _NUMBER.unpack_from(packed)
     at = _NUMBER.size

@@ -140,7 +140,6 @@ def reschedule(
 
 
 def moment(text: str) -> datetime:
-    """Read a moment, with its offset from UTC. Raises `ConfigurationError`."""
     try:
         value = datetime.fromisoformat(text)
     except ValueError:

@@ -64,7 +64,6 @@ class Options:
             say_in_json()
 
     def set_up_logging(self, target: str) -> None:
-        """Set up logging, unless *target* has done so when it was imported."""
         done = set_up(self.log_level or "info", self.log_format or "text")
         if not done and (self.log_level or self.log_format):
             say(
@@ -75,8 +74,6 @@ class Options:
 
 @frozen
 class Identity:
-    """A worker of a process, as its queues know it. Without a URL it has a client of the user's."""
-
     url: str | None
     namespace: str
     name: str
@@ -87,7 +84,6 @@ class Identity:
 
     @classmethod
     def unpacked(cls, line: bytes) -> Identity | None:
-        """Unpack the bytes that `packed` made. Return `None` if some are missing."""
         try:
             return cls(**json.loads(line))
         except (ValueError, TypeError):
@@ -181,7 +177,6 @@ def follow(number: int) -> socket.socket:
 
 
 def load(target: str) -> Worker | AsyncWorker:
-    """Import a worker or tasks by MODULE:NAME. Raises `ConfigurationError` if there is none."""
     module, path = module_of(target, "worker")
     try:
         worker: Any = worker_of(reduce(getattr, path.split("."), module))

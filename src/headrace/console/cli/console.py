@@ -78,10 +78,6 @@ def say_in_json() -> None:
 
 
 def set_up(level: str, form: str) -> bool:
-    """Write all log lines of this process to standard error, as `text` or `json`.
-
-    Return false if the program has set up logging itself.
-    """
     if logging.getLogger("headrace").hasHandlers():
         return False
     handler = logging.StreamHandler()
@@ -158,7 +154,6 @@ def terminated(code: int = 128 + signal.SIGTERM) -> Generator[None, None, None]:
 
 
 def server(url: str | None) -> str:
-    """Return *url*, or else the URL that the environment names."""
     return given(url, "give --url", "")
 
 
@@ -271,7 +266,6 @@ def bytes_of(argument: str) -> bytes:
 
 
 def path_of(argument: str) -> Path:
-    """Return the path that an argument names, in the encoding of the file system."""
     return Path(os.fsdecode(bytes_of(argument)))
 
 

@@ -49,9 +49,6 @@ COUNTED = {"def": "functions", "class": "classes", "unparsable": "unparsable"}
 
 @frozen
 class Evidence:
-    """The results of a single pass and of the queue, the counts, and the ids of the jobs in the
-    events."""
-
     expected: Mapping[str, str]
     results: Mapping[str, str]
     counts: Counts
@@ -81,7 +78,6 @@ class Evidence:
 
 
 def modules(library: Path) -> list[str]:
-    """List the Python files of *library* by relative path, without installed packages."""
     found: list[str] = []
     for folder, folders, files in os.walk(library):
         folders[:] = [
@@ -99,7 +95,6 @@ def modules(library: Path) -> list[str]:
 
 
 def facts(source: bytes) -> str:
-    """Describe a module as JSON. The text is always the same for the same source."""
     names: list[str] = []
     try:
         for node in ast.walk(ast.parse(source)):
@@ -188,9 +183,6 @@ class Run:
         self.seconds = time.monotonic() - start
 
     def _kill(self, counts: Counts) -> None:
-        """Kill the worker that holds the most jobs. It is suspended first, so that it still holds
-        them.
-        """
         name = max(WORKERS, key=self._leased)
         process = self._running[name]
         process.popen.send_signal(signal.SIGSTOP)
@@ -210,7 +202,6 @@ class Run:
 
 
 def report(evidence: Evidence) -> int:
-    """Print the evidence. Return 0 if every promise was kept, otherwise 1."""
     columns = ("", "by the queue", "by a single pass")
     expected = totals(evidence.expected)
     show(

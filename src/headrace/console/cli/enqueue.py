@@ -36,18 +36,12 @@ FIELDS = ("payload", "id", "delay", "priority", "headers", "cost")
 
 
 class BadLineError(ConfigurationError):
-    """A line that is not a job."""
-
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
 
 
 @define
 class Batch:
-    """Some jobs, payloads or `NewJob`s, and the number of the last line among them, or 0 if they
-    come from no lines.
-    """
-
     jobs: list[Any]
     line: int = 0
 
@@ -80,7 +74,6 @@ class Reader:
                 yield Batch(jobs, self.line)
 
     def check(self) -> Iterator[int]:
-        """Read all of a file, then rewind. Yield the bytes read so far. Raises `BadLineError`."""
         start = self.stream.tell()
         for _ in self.batches():
             yield self.size
@@ -117,7 +110,6 @@ class Reader:
 
 
 def parse(line: bytes) -> NewJob:
-    """Parse one JSON line. Raises `ValueError` or `TypeError` with the reason."""
     try:
         row: Any = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse)
     except UnicodeDecodeError as error:
@@ -149,9 +141,6 @@ def _refuse(constant: str) -> None:
 
 @define
 class Enqueuing:
-    """Enqueues batches, shows progress, and reports at the end, however it ends, how many jobs were
-    enqueued."""
-
     queue: Queue
     ids: bool
     in_json: bool = False
@@ -165,7 +154,6 @@ class Enqueuing:
         return self.ids or self.in_json
 
     def run_file(self, reader: Reader) -> None:
-        """Enqueue all lines of the reader. The lines of a regular file are checked first."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -387,7 +375,6 @@ def _if_exists(
 
 
 def header_of(text: str) -> tuple[str, str]:
-    """Read NAME=TEXT. Raises `ConfigurationError`."""
     name, found, value = text.partition("=")
     if not found:
         raise ConfigurationError(f"--header {text!r}: give NAME=TEXT")

@@ -89,8 +89,6 @@ def queues(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
 def views_of(
     inspector: Inspector, client: redis.Redis, names: Sequence[str] | None
 ) -> list[QueueView]:
-    """Read these queues, or all, as `headrace.inspect` sees them. Raises `HeadraceError` if one
-    can't be read."""
     if names:
         for name in names:
             require(client, name, inspector.views.namespace)
@@ -648,7 +646,6 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
 
 
 def _findings(client: redis.Redis, namespace: str) -> Iterator[tuple[str, Finding]]:
-    """Yield all findings. Of several servers each has its place, else the place is ''."""
     cluster = isinstance(client, redis.RedisCluster)
     trial = _asked(client.eval, TRIAL, 1, f"{namespace}:{{doctor}}:doctor:doctor")
     yield from (("", found) for found in relays(_outboxes(client, namespace)))

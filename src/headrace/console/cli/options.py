@@ -113,10 +113,7 @@ Limit = Annotated[
 
 
 class Verbs(TyperGroup):
-    """A group of commands about a queue. Without a command, it lists."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `list` before arguments that name no command."""
         if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
             first = next((i for i, word in enumerate(args) if word in self.commands), None)
             if first is None or not args[0].startswith("-"):
@@ -125,7 +122,6 @@ class Verbs(TyperGroup):
 
 
 def verbs(about: str) -> typer.Typer:
-    """Make a group of commands about a queue, which takes the options that they share."""
     group = typer.Typer(cls=Verbs, rich_markup_mode=None, no_args_is_help=True, help=about)
 
     @group.callback()
@@ -155,8 +151,6 @@ def set_defaults(context: typer.Context, **options: object) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed, unless *yes*. Raises `ConfigurationError` without a
-    terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -30,7 +30,6 @@ def print_out(text: str) -> None:
 
 
 def print_json(value: object, *, flush: bool = False) -> None:
-    """Write one value as a line of JSON, which escapes characters that do not print."""
     print_out(json_of(value))
     if flush:
         sys.stdout.flush()
@@ -55,14 +54,12 @@ def outcome(as_json: bool, text: str, value: Mapping[str, object]) -> None:
 
 
 def succeed(done: object) -> None:
-    """End with exit code 1 if nothing was done."""
     if not done:
         sys.stdout.flush()
         raise SystemExit(FAILED)
 
 
 def missing(number: int, wanted: int, why: str) -> None:
-    """End with an error if *number* of the *wanted* jobs are not there."""
     if number > 0:
         sys.stdout.flush()
         raise HeadraceError(f"{number} of {wanted}: {why}")
@@ -102,8 +99,6 @@ def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
 def show(
     columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
 ) -> None:
-    """Print a table without empty columns on a terminal, and lines of tab-separated fields
-    elsewhere."""
     if not sys.stdout.isatty():
         print_out("\t".join(column.replace(" ", "_") for column in columns))
         for row in rows:
@@ -187,12 +182,10 @@ def show_fields(rows: Fields) -> None:
 
 
 def plain(text: str) -> str:
-    """Put *text* on one line, without characters that a terminal would obey."""
     return visible(text)
 
 
 def clock(moment: float | None) -> str:
-    """Write a moment in UTC, or as a number if no calendar has it. An unknown one (0) is ''."""
     return in_utc(moment) if moment else ""
 
 
@@ -207,7 +200,6 @@ def start_of(data: bytes, most: int = 200) -> str:
 
 
 def bytes_of(value: object) -> bytes:
-    """Return a payload as bytes. A job that has ended has none."""
     if value is None:
         return b""
     return value if isinstance(value, bytes) else str(value).encode()
@@ -253,9 +245,6 @@ def job_as_json(state: JobState) -> dict[str, Any]:
 def show_jobs(
     states: Iterable[JobState], json_lines: bool, columns: Sequence[str] = JOB_COLUMNS
 ) -> None:
-    """Print jobs whole as JSON, one a line, or in a table. On a terminal the table has other
-    *columns*.
-    """
     if json_lines:
         for state in states:
             print_json(job_as_json(state))

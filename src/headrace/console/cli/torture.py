@@ -53,8 +53,6 @@ FAILURES = (HeadraceError, redis.RedisError, RedisClusterException, OSError)
 
 @frozen
 class Line:
-    """A call, with the ids of the jobs that it added, leased or completed."""
-
     call: str
     sent: float
     """Seconds since the log was begun."""
@@ -80,7 +78,6 @@ class Log:
         self._file = self.path.open("xb")
 
     def now(self) -> float:
-        """Return the seconds since the log was begun."""
         return time.monotonic() - self._begun
 
     def write(self, call: str, sent: float, ids: Sequence[str], *, answered: bool = True) -> None:
@@ -159,8 +156,6 @@ class Verdict:
 
 @define
 class Torture:
-    """Work on one queue, by several threads, of which the log has every call."""
-
     queue: Queue
     log: Log
     rate: float = 1000.0
@@ -254,8 +249,6 @@ class Torture:
         return len(ids)
 
     def _call(self, name: str, ids: Sequence[str], call: Callable[[], Sequence[str]]) -> None:
-        """Write a line for a call, unless nothing has happened. *ids* are its jobs if it is not
-        answered."""
         sent = self.log.now()
         try:
             found = call()

@@ -61,12 +61,10 @@ class Process:
 
     @property
     def finished(self) -> bool:
-        """Whether the program itself ended the process, by `stop()` or as its burst is over."""
         return self.received.endswith(FINISHED)
 
     @property
     def signalled(self) -> bool:
-        """Whether the process has ended in good order on a signal."""
         return self.received.endswith(SIGNALLED)
 
     def listen(self) -> None:
@@ -80,7 +78,6 @@ class Process:
     def start(
         cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0
     ) -> Process:
-        """Start Python with *arguments* and, after them, the file number of its end of the link."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", *arguments, str(theirs.fileno())]
@@ -115,10 +112,6 @@ def end(processes: Iterable[Process]) -> None:
 
 @define
 class Supervisor:
-    """Keeps *processes* processes running for each worker that *targets* name. Processes are
-    numbered from 1.
-    """
-
     targets: Sequence[str]
     processes: int
     options: Options
@@ -137,7 +130,6 @@ class Supervisor:
     _code: int = field(default=0, init=False)
 
     def run(self) -> int:
-        """Run until all processes have ended, on request or by themselves. Return the exit code."""
         self.options.set_form()
         with ExitStack() as stack:
             wake = stack.enter_context(_signals())
@@ -302,8 +294,6 @@ class Supervisor:
 
 
 def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[Any]:
-    """Return the *sources* that can be read, or have ended, once there is one or the time is
-    over."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
@@ -608,8 +598,6 @@ class Health:
         )
 
     async def _unready(self) -> str:
-        """Return why the worker is not ready, or ''. Requests that come meanwhile share the
-        answer."""
         if self._asking is None or self._asking.done():
             self._asking = self._loop.run_in_executor(self._asker, self._reason)
         return await asyncio.shield(self._asking)

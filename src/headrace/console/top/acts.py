@@ -80,8 +80,6 @@ def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
 
 
 def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | None:
-    """Return the request of an action for one job, or `None` if the job is not in the state for
-    it."""
     name = one_line(id)
     dead = state == "dead"
     match action:

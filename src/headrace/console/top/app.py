@@ -34,10 +34,6 @@ Capital letters change what can't be changed back: they ask first.
 
 
 class Top(App[None]):
-    """The application of `headrace top`. It has one reader, which reads the pane in front, one at a
-    time.
-    """
-
     TITLE = "headrace top"
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = "DataTable, VerticalScroll, Input"
@@ -88,7 +84,6 @@ class Top(App[None]):
 
     @property
     def pane(self) -> Pane:
-        """The pane in front. Only its own keys may ask for it, as a dialog may be in front else."""
         return cast("Pane", self.screen)
 
     @property

@@ -72,7 +72,6 @@ class PendingAction:
 
 
 def widths(columns: Sequence[Column], room: int) -> list[int]:
-    """Share *room* cells out among *columns*, with a blank behind each."""
     left = room - sum(column.width + 1 for column in columns)
     parts = sum(column.flexible for column in columns)
     return [
@@ -96,8 +95,6 @@ def cell(text: str, width: int, *, right: bool = False, cut: bool = False, style
 
 
 class Question(ModalScreen[bool]):
-    """A text that any key closes. `y` answers yes, any other key no."""
-
     def __init__(self, text: str, note: str = "y yes · any other key no") -> None:
         super().__init__()
         self._text = text
@@ -114,8 +111,6 @@ class Question(ModalScreen[bool]):
 
 
 class Prompt(ModalScreen[str | None]):
-    """A line of text. It is `None` if the user leaves it with Escape."""
-
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Leave")]
 
     def __init__(self, question: str, value: str = "") -> None:
@@ -133,8 +128,6 @@ class Prompt(ModalScreen[str | None]):
 
 
 class Pane(Screen[None]):
-    """The base of panes. A pane reads only while it is in front."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "back", "Back"),
         ("slash", "filter", "Filter"),
@@ -170,7 +163,6 @@ class Pane(Screen[None]):
         """Read the values, and show them by `fill`."""
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - most panes only show
-        """Return the request of *action* on the row *key*, or `None` for none. Raises `Refused`."""
         return None
 
     @property

@@ -210,7 +210,6 @@ g  k    dead letters by reason; kinds of the jobs that ended
         self.top.again()
 
     def action_sort(self, step: int) -> None:  # noqa: ARG002 - of the base
-        """Explain how these rows are sorted, as they may be one page of many."""
         self.report("The server keeps this order. Of completed and dead jobs, o turns it.")
 
     def action_turn(self) -> None:
@@ -243,10 +242,6 @@ g  k    dead letters by reason; kinds of the jobs that ended
 
 
 class KindsPane(Pane):
-    """The kinds of the jobs that ended last, with how many ended and died, and how long they ran
-    and waited.
-    """
-
     COLUMNS: ClassVar[Sequence[Column]] = (
         Column("kind", flexible=1),
         Column("ended", 6, right=True),
@@ -287,7 +282,6 @@ class KindsPane(Pane):
 
 
 def ended(activity: Activity, wide: int) -> Iterator[Text]:
-    """Draw how many attempts ended in each of the last minutes, as the workers have counted."""
     ends = {int(point.at) // 60: Ends.of(point.kinds.values()) for point in activity.points}
     if ends:
         whole = Ends.of(ends.values())

@@ -113,8 +113,6 @@ class WorkersPane(Pane):
         )
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of an action for the program. Raises `Refused` if it must be of one of
-        its queues."""
         one = self._programs.get(key) if key else None
         if one is None:
             return None
@@ -130,8 +128,6 @@ def _key_of(one: Program) -> Key:
 
 
 class ProgramPane(Pane):
-    """A worker program, with a row for each of its registrations by queue and shard."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*WORKER_BINDINGS]
     KEYS = WORKER_KEYS
     COLUMNS: ClassVar[Sequence[Column]] = (

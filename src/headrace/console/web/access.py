@@ -18,7 +18,6 @@ from headrace.errors import ConfigurationError
 
 OTHERS = "*"  # in a mapping by queue: all that it does not name
 READ = "read"
-COOKIE = "headrace_session"
 VISITOR = "headrace_visitor"  # the cookie that tells one browser from another
 Rule = str | AbstractSet[str] | None
 Granted = Rule | Mapping[str, Rule]
@@ -36,7 +35,6 @@ class Rights:
 
     @classmethod
     def of(cls, granted: Any) -> Rights:
-        """Check the answer of an access rule. Raises `ConfigurationError` for an invalid one."""
         rules: Mapping[str, Any] = granted if isinstance(granted, Mapping) else {OTHERS: granted}  # pyright: ignore[reportUnknownVariableType]
         return cls({name: _actions(rule) for name, rule in rules.items()})
 
@@ -70,7 +68,6 @@ def _actions(rule: Any) -> frozenset[str] | None:
 
 
 async def rights_of(access: Access | None, request: Request) -> Rights:
-    """Ask the rule. Without one everything may be seen, and nothing done."""
     if access is None:
         return Rights.of(READ)
     granted: Any = access(request)
@@ -123,7 +120,6 @@ class TokenAuth:
         return request.headers.get("host") in self._hosts
 
     def access(self, request: Request) -> Granted:
-        """Grant everything to browsers that have entered, and nothing to others."""
         given = request.cookies.get(self._cookie, "")
         known = secrets.compare_digest(given.encode(), self._session.encode())
         return self._granted if known and self._ours(request) else None
@@ -131,12 +127,9 @@ class TokenAuth:
     @property
     def _cookie(self) -> str:
         """The cookie's name, which has the port, as all ports of a host share their cookies."""
-        return f"{COOKIE}_{self.port}"
+        return f"headrace_session_{self.port}"
 
     def enter(self, request: Request) -> Response | None:
-        """Answer a request that brings the token with the session's cookie. Return `None` for any
-        other.
-        """
         token = request.query_params.get("token", "")
         known = secrets.compare_digest(token.encode(), self.token.encode())
         if not (known and self._ours(request)):

@@ -57,8 +57,6 @@ class MachineRow:
 
 @frozen
 class Shown:
-    """All of it, as pages show it. `ends` is drawn as bars."""
-
     ends: Chart
     waits: Chart | None
     runs: Chart | None
@@ -89,8 +87,6 @@ async def read(
 
 
 def shown(activity: Activity, whole: int, kind: str | None = None) -> Shown | None:
-    """Draw the counts of all kinds, or of *kind*, in the last *whole* seconds. Returns `None`
-    without any."""
     seconds = SECONDS[activity.step]
     last = (activity.now // seconds + 1) * seconds
     points = [
@@ -167,7 +163,6 @@ def _lines(
     first: float,
     seconds: float,
 ) -> Chart | None:
-    """Draw a line for each kind of *rows*, where it is known. Between its moments it goes on."""
     measured = {
         row.name: [
             measure(point.kinds[row.kind]) if row.kind in point.kinds else None for point in points

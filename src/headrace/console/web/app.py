@@ -58,11 +58,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-CACHED_FOR_EVER = "max-age=31536000, immutable"
 PAGE_WITHIN_S = 5.0  # seconds that a page may take, after the pages of other viewers
-# the address for rows: programs that know no ticks must not take a form without an id for all jobs
-TICKED = "ticked"
-SCHEME = "headrace_scheme"  # the cookie that keeps the choice of light or dark
 FORM_BYTES = 2 << 20  # of a form at most
 FORM = "application/x-www-form-urlencoded"
 
@@ -79,8 +75,6 @@ class Outcome:
 
 
 class Pages:
-    """The pages of one namespace of one server, an ASGI application."""
-
     def __init__(
         self,
         server: dict[str, Any],
@@ -189,7 +183,7 @@ class Pages:
         version, _, name = address.rpartition("/")
         if name not in STATIC:
             return PlainTextResponse("not found", 404)
-        kept = {"cache-control": CACHED_FOR_EVER} if version == self._version else {}
+        kept = {"cache-control": "max-age=31536000, immutable"} if version == self._version else {}
         return Response(self._static[name], media_type=STATIC[name], headers=kept)
 
     def _closed(self) -> Response:
@@ -203,9 +197,6 @@ class Pages:
     def _error(
         self, request: Request, status: int, text: str, rights: Rights, *, retry: bool = False
     ) -> Response:
-        """Make the page of an error. With *retry* it asks again by itself, as the server may be
-        back soon.
-        """
         values = {
             "status": status,
             "text": text,
@@ -215,7 +206,7 @@ class Pages:
         return render("error.html", values, status)
 
     def _common(self, request: Request, rights: Rights, outcome: str = "") -> dict[str, Any]:
-        scheme = request.cookies.get(SCHEME, "")
+        scheme = request.cookies.get("headrace_scheme", "")  # light or dark, as was chosen
         up = "../" * _name_of(request).count("/")
         return {
             "may": rights.may,
@@ -279,7 +270,9 @@ class Pages:
             return self._error(
                 request, 403, "This did not come from these pages, so nothing was done.", rights
             )
-        form = await _form_of(request, ticked=action == TICKED)
+        # Rows have an address of their own. Programs that know no ticks must not take a form
+        # without an id for all jobs.
+        form = await _form_of(request, ticked=action == "ticked")
         if form.ticked is not None:
             action = form.required("action")
         if action not in CALLS:
@@ -359,7 +352,6 @@ async def _form_of(request: Request, *, ticked: bool) -> Form:
 
 
 def _place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the page of an address below ours, and its query without an outcome."""
     parts = urlsplit(address)
     asked = parse_qsl(parts.query, keep_blank_values=True)
     return parts.path.strip("./"), tuple(sorted(pair for pair in asked if pair[0] != "outcome"))

@@ -24,8 +24,6 @@ Answer = tuple[int, list[tuple[str, str]], bytes]
 
 @define(eq=False)
 class Bridge:
-    """An ASGI application, and the event loop that it runs on. A forked process starts its own."""
-
     app: ASGIApp
     _lock: Any = field(factory=forks.lock, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
@@ -77,9 +75,6 @@ class Bridge:
         return [body]
 
     def close(self) -> None:
-        """Close the application's connections, and stop the event loop. The next request starts
-        another.
-        """
         with self._lock:
             loop, thread, self._loop = self._loop, self._thread, None
         if loop is not None and thread is not None and self._process == os.getpid():
@@ -92,7 +87,6 @@ class Bridge:
 
 
 def scope_of(environ: dict[str, Any]) -> dict[str, Any]:
-    """Make the scope of ASGI from an environment of WSGI, which is in it as `environ`."""
     root, inside = (
         environ.get(name, "").encode("latin-1") for name in ("SCRIPT_NAME", "PATH_INFO")
     )

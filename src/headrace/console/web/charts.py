@@ -43,10 +43,6 @@ Write = Callable[[float], str]
 
 @frozen
 class Line:
-    """A line of a chart with its name, its colour, its unbroken parts as points, and its last value
-    in words.
-    """
-
     name: str
     colour: str
     parts: tuple[str, ...]
@@ -55,10 +51,6 @@ class Line:
 
 @frozen
 class Tick:
-    """A tick of an axis with its label and the label's anchor. Its place is in per cent of time, or
-    pixels of height.
-    """
-
     place: float
     label: str
     anchor: str = "middle"
@@ -66,10 +58,6 @@ class Tick:
 
 @frozen
 class Chart:
-    """A chart with its title, its lines, and the ticks of both axes. `data` has all its values as
-    JSON.
-    """
-
     title: str
     lines: tuple[Line, ...]
     heights: tuple[Tick, ...]
@@ -301,9 +289,6 @@ def bars(hour: Sequence[tuple[int, int]], which: int) -> str:
 
 
 def points(trail: Sequence[tuple[float, float]], which: int) -> str:
-    """Return the points of a polyline for one of the two lines of a small chart, the newest at the
-    right.
-    """
     top = max((max(pair) for pair in trail), default=0.0) or 1.0
     step = SMALL_WIDTH / max(1, len(trail) - 1)
     return " ".join(

@@ -60,10 +60,6 @@ class Node:
 
 @frozen
 class Arrow:
-    """The path of an arrow, and the points of its head. With `children` it leads to the children of
-    a fan-out.
-    """
-
     path: str
     head: str
     children: bool
@@ -81,8 +77,6 @@ class Graph:
 
 
 def drawn(flow: FlowView, nodes: Mapping[str, Node] | None = None) -> Graph:
-    """Draw a flow, or, with *nodes*, a run of it. Stages whose order is not known are side by
-    side."""
     columns = _columns(flow)
     wide = BOX_WIDTH if nodes is None else RUN_WIDTH
     ends: dict[int, int] = {}
@@ -119,9 +113,6 @@ def drawn(flow: FlowView, nodes: Mapping[str, Node] | None = None) -> Graph:
 
 
 def nodes(flow: FlowView, run: RunView) -> dict[str, Node]:
-    """Return the nodes of a run, by stage. Many children of a stage are one node, with their
-    numbers.
-    """
     found: dict[str, Node] = {}
     for stage in flow.stages:
         name = stage.name

@@ -11,8 +11,6 @@ from starlette.types import Receive, Scope, Send
 
 @define(eq=False)
 class Namespaces:
-    """An ASGI application. The first namespace is at the root, each other one below `@name/`."""
-
     sites: Mapping[str, Any]  # the pages of each
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

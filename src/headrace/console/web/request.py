@@ -35,7 +35,6 @@ class PageRequest:
         return self.request.query_params.get(name, default)
 
     def queue(self, name: str = "name") -> str:
-        """Return the queue of the request. Raises `NotThere` if the user may not see it."""
         queue = self.param(name)
         if not queue or not self.rights.sees(queue):
             raise NotThere(f"There is no queue {queue!r}.")

@@ -205,7 +205,6 @@ class AsyncRelay:
     async def _serve(
         self, connection: Connection, source: Source, over: Event, *, told: bool
     ) -> None:
-        """Move some batches of rows of one outbox. Raises errors of the database only."""
         batch = source.batch()
         try:
             for number in range(1, FOLLOWING + 1):

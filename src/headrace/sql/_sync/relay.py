@@ -202,7 +202,6 @@ class Relay:
             heard = session.rung(over, min(source.next for source in sources) - monotonic())
 
     def _serve(self, connection: Connection, source: Source, over: Event, *, told: bool) -> None:
-        """Move some batches of rows of one outbox. Raises errors of the database only."""
         batch = source.batch()
         try:
             for number in range(1, FOLLOWING + 1):

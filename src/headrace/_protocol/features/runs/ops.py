@@ -27,7 +27,6 @@ SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}
 
 
 def _run(claim: Claim) -> list[Arg]:
-    """Return the id of a claim's run, and the ms of its first enqueue, as scripts take them."""
     job = claim.job
     return [on_wire(job.id) if claim.named else claim.entry, f"{job.enqueued_at * 1000:.0f}"]
 

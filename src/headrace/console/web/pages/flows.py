@@ -72,14 +72,11 @@ async def flow(request: PageRequest) -> Answer:
 
 @frozen
 class Dot:
-    """A stage in the strip of a run, and how far the run has come there, as a colour."""
-
     stage: str
     state: str
 
 
 def strip(flow: FlowView) -> Callable[[FlowState], list[Dot]]:
-    """Return a function that makes the dots of a run, a dot for each stage that runs pass."""
     order = ranks({stage.name: (*stage.next, *stage.children) for stage in flow.stages})
     children = {name for stage in flow.stages for name in stage.children}
     names = [stage.name for stage in flow.stages if stage.name not in children]

@@ -17,8 +17,6 @@ from headrace.platform import HEADERS
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 COUNTED_AT_MOST = 1000  # jobs in front of one
-DEAD_ACTIONS = ("redrive", "purge_dead")
-OPEN_ACTIONS = ("cancel", "expire", "signal", "reschedule")
 Figure = tuple[str, str, str]  # its name, its value, and a remark
 
 
@@ -61,8 +59,8 @@ async def job(request: PageRequest) -> Answer:
 
 def _actions(job: JobView) -> Sequence[str]:
     if job.state == "dead":
-        return DEAD_ACTIONS
-    return () if job.ended else OPEN_ACTIONS
+        return ("redrive", "purge_dead")
+    return () if job.ended else ("cancel", "expire", "signal", "reschedule")
 
 
 def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
@@ -130,10 +128,6 @@ def _estimate(job: JobView, queue: QueueView) -> tuple[str, str]:
 
 
 async def find(request: PageRequest) -> Answer:
-    """Find a job by its id in whichever queue, and go to its page.
-
-    The id is taken as it was typed, or else without blanks around it.
-    """
     typed = request.param("id")
     _, queues = await request.seen()
     wanted = typed

@@ -102,8 +102,6 @@ async def overview(request: PageRequest) -> Answer:
 
 @frozen
 class Cause:
-    """The facts of one kind, each with the address of its page."""
-
     kind: str
     bad: bool
     facts: Sequence[tuple[Attention, str]]
@@ -129,9 +127,6 @@ def _usual(sort: str) -> str:
 
 
 def _turned(key: str, sort: str, order: str) -> dict[str, str]:
-    """Return the query that sorts by *key*, the other way round if the queues are sorted by it
-    already.
-    """
     turned = order == _usual(key) and key == sort
     return {
         "sort": key,
@@ -147,9 +142,6 @@ def place(fact: Attention) -> str:
 
 
 def throughput(view: Overview, queues: Sequence[QueueView]) -> Chart | None:
-    """Draw the jobs a second of these queues in the last looks. Before the third look there is no
-    chart.
-    """
     rows = view.throughput([queue.name for queue in queues])
     if len(rows) < 2:
         return None

@@ -152,9 +152,6 @@ async def _jobs(
 
 
 async def _story(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
-    """Draw one row of charts over the same time, from the counts of workers and the trends. Without
-    either it is of the latest looks.
-    """
     name = page.queue.name
     span = span_of(request)
     activity = await read(request, [name], span)
