@@ -14,8 +14,7 @@ from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import admin_ops, view_ops
-from headrace._protocol.features import results as result_ops
-from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.features import results as result_ops, schedules as schedule_ops
 from headrace._protocol.features.conditions import Admission
 from headrace._protocol.features.flows.ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT

@@ -30,8 +30,15 @@ from headrace.platform import LIMITS
 
 with requiring("headrace.pydantic_ai", "pydantic-ai", "pydantic_ai"):
     from pydantic import StrictBool, TypeAdapter, ValidationError
-    from pydantic_ai import AgentRunResult, RunContext, ToolCallPart, ToolDenied, ToolFailed, tools
-    from pydantic_ai import durable_exec as engine
+    from pydantic_ai import (
+        AgentRunResult,
+        RunContext,
+        ToolCallPart,
+        ToolDenied,
+        ToolFailed,
+        durable_exec as engine,
+        tools,
+    )
     from pydantic_ai.capabilities import WrapRunHandler
     from pydantic_ai.models import Model
 

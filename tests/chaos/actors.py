@@ -66,8 +66,7 @@ from headrace import (
     Worker,
 )
 from headrace.errors import LeasesLeft
-from tests.chaos import flow_load as load
-from tests.chaos import mutants
+from tests.chaos import flow_load as load, mutants
 
 HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 1.0
 QUEUE = "chaos"

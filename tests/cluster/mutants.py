@@ -7,9 +7,11 @@ from types import ModuleType
 
 from attrs import frozen
 
-from headrace._core.shards import enqueue as sharded_enqueue
-from headrace._core.shards import reshard as resharding
-from headrace._core.shards import transfer as handing
+from headrace._core.shards import (
+    enqueue as sharded_enqueue,
+    reshard as resharding,
+    transfer as handing,
+)
 from headrace._engine import base as engine
 from headrace._net.base import cluster, sentinel
 from headrace._net.sync import subscription

@@ -19,10 +19,8 @@ import typer.main
 
 from headrace import Queue
 from headrace.console.cli.app import app
-from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
-from tests.support.program import PATIENCE as PROGRAM_PATIENCE
-from tests.support.program import TERMINAL, Program, Terminal, seen_on, started
+from tests.support.program import PATIENCE, TERMINAL, Program, Terminal, seen_on, started
 from tests.support.servers import Server, binaries
 from tests.support.steps import somebody_waits
 
@@ -62,7 +60,7 @@ def headrace(newest: Server, tmp_path: Path) -> Program:
     ) -> Any:
         data = given.encode() if isinstance(given, str) else given
         with started(*arguments, url=at, env=more, cwd=tmp_path) as running:
-            out, err = (output.decode() for output in running.communicate(data, PROGRAM_PATIENCE))
+            out, err = (output.decode() for output in running.communicate(data, PATIENCE))
         assert "Traceback" not in err, err
         return subprocess.CompletedProcess(arguments, running.returncode, out, err)
 

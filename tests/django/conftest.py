@@ -22,8 +22,7 @@ from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
-from headrace.django import _contract as contract
-from headrace.django import worker
+from headrace.django import _contract as contract, worker
 from headrace.django._backend import close
 from tests.support.awaiting import until
 from tests.support.servers import Server

@@ -20,8 +20,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from headrace import Queue
-from headrace.django import _contract as contract
-from headrace.django import worker
+from headrace.django import _contract as contract, worker
 from headrace.django._backend import TaskBackend
 from headrace.django._options import Options
 from headrace.errors import QueueFull

@@ -18,8 +18,7 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from headrace.django import TaskBackend
-from headrace.django import _contract as contract
+from headrace.django import TaskBackend, _contract as contract
 from tests.django import tasks
 from tests.django.conftest import BACKEND
 from tests.support.servers import Server

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.django import _contract as contract
-from headrace.django import worker
+from headrace.django import _contract as contract, worker
 from headrace.django._tasks import OWN
 from tests.django import tasks
 from tests.django.conftest import await_end, working

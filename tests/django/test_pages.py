@@ -15,8 +15,7 @@ from django.core.asgi import get_asgi_application
 from django.test import Client, override_settings
 
 from headrace.console.web.render import static_files
-from headrace.django import _contract as contract
-from headrace.django import _pages as pages
+from headrace.django import _contract as contract, _pages as pages
 from tests.django import tasks
 from tests.support.servers import Server
 

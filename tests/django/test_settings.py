@@ -13,8 +13,7 @@ from django.db import connection, transaction
 from django.test import override_settings
 
 from headrace import Limit, Rate
-from headrace.django import _contract as contract
-from headrace.django import worker
+from headrace.django import _contract as contract, worker
 from headrace.errors import ConfigurationError
 from tests.django import tasks
 from tests.django.conftest import BACKEND

@@ -9,8 +9,7 @@ from collections import defaultdict
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.fair.model import QUANTUM, UNKNOWN, FairQueue, Job, Limit, Node

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.shards import reshard as resharding
-from headrace._core.shards import transfer as handing
+from headrace._core.shards import reshard as resharding, transfer as handing
 from tests.support.planted import EVERYBODY, UNWOKEN, Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {

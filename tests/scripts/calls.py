@@ -19,13 +19,15 @@ from headrace._model.steps import Record
 from headrace._model.timing import Declared, Recurring, Timing
 from headrace._model.views.outbox import OutboxView
 from headrace._protocol import admin_ops, transfer_ops, view_ops
-from headrace._protocol.features import events as event_ops
-from headrace._protocol.features import fair as fair_ops
-from headrace._protocol.features import outbox as outbox_ops
-from headrace._protocol.features import presence as presence_ops
-from headrace._protocol.features import results as result_ops
-from headrace._protocol.features import schedules as schedule_ops
-from headrace._protocol.features import trends as trend_ops
+from headrace._protocol.features import (
+    events as event_ops,
+    fair as fair_ops,
+    outbox as outbox_ops,
+    presence as presence_ops,
+    results as result_ops,
+    schedules as schedule_ops,
+    trends as trend_ops,
+)
 from headrace._protocol.features.conditions import Admission
 from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.features.schedules import DueSchedules

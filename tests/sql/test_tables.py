@@ -15,8 +15,7 @@ from alembic.config import Config
 from sqlalchemy.orm import Session
 
 from headrace import ConfigurationError, Queue
-from headrace.sql import Outbox, relay_once
-from headrace.sql import _batch as batch
+from headrace.sql import Outbox, _batch as batch, relay_once
 from tests.sql.databases import Database
 from tests.support.servers import Server
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from headrace._protocol import queue_ops, shards
-from headrace._protocol import script as scripts
+from headrace._protocol import queue_ops, script as scripts, shards
 from headrace._protocol.features.flows import ops as flow_ops
 
 # All that read scripts for operations.

@@ -20,8 +20,7 @@ import redis
 from headrace import Counts, Job, Queue
 from headrace._engine import base as engine
 from headrace._engine.base import LEAVE_WITHIN_S
-from headrace._net.base import connections
-from headrace._net.base import retries as retry
+from headrace._net.base import connections, retries as retry
 from headrace._protocol import limits
 from headrace._telemetry import client as observe
 from headrace.errors import LeasesLeft

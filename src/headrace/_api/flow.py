@@ -16,8 +16,7 @@ from headrace._core.flows.sharded import ShardedFlow
 from headrace._engine.hooks import refuse_bare, refuse_generator, refuse_parameters
 from headrace._model import checks
 from headrace._model.codec import Codec
-from headrace._model.isolation import Isolation
-from headrace._model.isolation import wanted as isolation_of
+from headrace._model.isolation import Isolation, wanted as isolation_of
 from headrace._model.job import Claim, NewJob
 from headrace._model.policy import ATTEMPTS, Durability, Rate, Retry
 from headrace._model.receipt import Receipt

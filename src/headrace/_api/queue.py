@@ -27,8 +27,7 @@ from headrace._model.checks import refuse_unknown
 from headrace._model.codec import Codec, chosen
 from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new, run_of, with_steps
-from headrace._model.policy import Conditions, Durability, Full, conditional
-from headrace._model.policy import full as checked_full
+from headrace._model.policy import Conditions, Durability, Full, conditional, full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, bind, received
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.state import JobState

@@ -24,8 +24,7 @@ from headrace._model.job import Job, NewJob, NewTaskJob
 from headrace._model.policy import Conditions, Full, Retry, with_conditions
 from headrace._model.receipt import BaseReceipt
 from headrace._model.settings import KIND
-from headrace._model.terms import Terms
-from headrace._model.terms import parameters as argument_headers
+from headrace._model.terms import Terms, parameters as argument_headers
 from headrace._model.timing import PREFIX, Declared, Recurring, Timing, missed_policy
 from headrace._protocol.keys import job_id
 from headrace.errors import ConfigurationError, DeadLetter, describe_error

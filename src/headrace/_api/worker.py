@@ -22,9 +22,9 @@ from headrace._api.tasks import (
     check_annotations,
     declared_schedules,
     encoder,
+    handler as task_handler,
     serve,
 )
-from headrace._api.tasks import handler as task_handler
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.roles import ShardSlots

@@ -13,9 +13,12 @@ from typing import Any, cast
 from attrs import evolve, field, frozen
 
 from headrace import errors
-from headrace._model.checks import FOREVER_S, LAST_MOMENT_S
-from headrace._model.checks import delay as checked_delay
-from headrace._model.checks import seconds as checked_seconds
+from headrace._model.checks import (
+    FOREVER_S,
+    LAST_MOMENT_S,
+    delay as checked_delay,
+    seconds as checked_seconds,
+)
 from headrace._model.job import Cause, Claim, Postponed
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings

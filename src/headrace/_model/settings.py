@@ -23,13 +23,26 @@ from headrace._model.checks import (
 )
 from headrace._model.isolation import Isolation
 from headrace._model.job import KEY, Job
-from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
-from headrace._model.policy import full as checked_full
+from headrace._model.policy import (
+    ATTEMPTS,
+    Default,
+    Durability,
+    Full,
+    Rate,
+    Retry,
+    full as checked_full,
+)
 from headrace._model.shards import shard_count
-from headrace._model.terms import Limit, Named, Terms, Weights, value_of
-from headrace._model.terms import fair as checked_fair
-from headrace._model.terms import limits as checked_limits
-from headrace._model.terms import weights as checked_weights
+from headrace._model.terms import (
+    Limit,
+    Named,
+    Terms,
+    Weights,
+    fair as checked_fair,
+    limits as checked_limits,
+    value_of,
+    weights as checked_weights,
+)
 from headrace.errors import ConfigurationError
 
 KIND = "kind"  # the header by which a queue's handlers share its jobs

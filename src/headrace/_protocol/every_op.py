@@ -6,8 +6,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from headrace._protocol import admin_ops, view_ops
-from headrace._protocol.features import results as result_ops
-from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.features import results as result_ops, schedules as schedule_ops
 from headrace._protocol.queue_ops import Ops
 
 

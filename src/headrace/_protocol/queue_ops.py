@@ -24,8 +24,7 @@ from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import ENTRY_ID, apart, is_entry
-from headrace._model.terms import IN_TERMS
-from headrace._model.terms import cost as checked_cost
+from headrace._model.terms import IN_TERMS, cost as checked_cost
 from headrace._protocol import replies
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key

@@ -18,8 +18,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar
 
-from opentelemetry import context as contexts
-from opentelemetry import propagate, trace
+from opentelemetry import context as contexts, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.trace import (

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from headrace import Job, JobState, NewJob, Queue
-from headrace.django import _contract as contract
-from headrace.django import _results as results
+from headrace.django import _contract as contract, _results as results
 from headrace.django._commit import sent_on_commit
 from headrace.django._options import Options
 from headrace.django._tables import schema

@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from headrace import Job, Worker
-from headrace.django import _contract as contract
-from headrace.django import _results as results
+from headrace.django import _contract as contract, _results as results
 from headrace.django._backend import TaskBackend, backend_of, outbox_of
 from headrace.django._tasks import OWN, discovered, scheduled
 from headrace.errors import (

@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from headrace import NewJob
-from headrace.django import _contract as contract
-from headrace.django import _results as results
+from headrace.django import _contract as contract, _results as results
 from headrace.django._options import Options, deadline_of, retry_of
 from headrace.errors import ConfigurationError
 

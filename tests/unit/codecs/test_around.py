@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from headrace import ConfigurationError, RetryLater
 from headrace._codecs import around, offloaded

@@ -15,8 +15,7 @@ from headrace._model.job import Postponed
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import replies
-from headrace._protocol.features import results as result_ops
-from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.features import results as result_ops, schedules as schedule_ops
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
 import attrs
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from headrace._codecs.formats import classes
 from headrace._installing import install_command

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from headrace import BatchError, Complete, DeadLetter, FanOut, Next, Release, Retry, RetryLater
 from headrace._core.effects import HeldJob, Phase, Role, Send

@@ -14,8 +14,7 @@ from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.export import protocol
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.script import header, names
-from headrace._protocol.script import script as loaded
+from headrace._protocol.script import header, names, script as loaded
 from tests.support.facts import each
 
 

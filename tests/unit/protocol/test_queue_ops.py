@@ -17,8 +17,7 @@ from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import admin_ops, view_ops
-from headrace._protocol.features import results as result_ops
-from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.features import results as result_ops, schedules as schedule_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops

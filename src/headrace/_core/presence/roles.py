@@ -24,8 +24,7 @@ from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.roles import NamedRole
 from headrace._core.worker.shared_read import Place, by_place
 from headrace._core.worker.slots import sharing
-from headrace._protocol.features import presence as presence_ops
-from headrace._protocol.features import trends as trend_ops
+from headrace._protocol.features import presence as presence_ops, trends as trend_ops
 from headrace._protocol.limits import OPS_PER_TRIP, POLL_S
 
 # seconds between two reports; a message of an operator brings the next one forward

@@ -40,8 +40,7 @@ from headrace._model.shards import (
     tags,
 )
 from headrace._protocol import admin_ops, view_ops
-from headrace._protocol.features import fair as fair_ops
-from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.features import fair as fair_ops, schedules as schedule_ops
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import OPS_PER_TRIP, RECORD_S
 from headrace._protocol.op import Op

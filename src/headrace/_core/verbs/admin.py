@@ -23,8 +23,7 @@ from headrace._model.state import JobState, Repairs
 from headrace._model.steps import step_name
 from headrace._model.verbs import Bulk
 from headrace._protocol import admin_ops
-from headrace._protocol.features import fair as fair_ops
-from headrace._protocol.features import presence as presence_ops
+from headrace._protocol.features import fair as fair_ops, presence as presence_ops
 from headrace._protocol.features.presence import Request
 from headrace._protocol.keys import job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT

@@ -21,9 +21,11 @@ from headrace._model.views.outbox import OutboxView
 from headrace._model.views.queues import QueuePage, QueueView, ShardView
 from headrace._model.views.trends import KEPT, Every, Trends, sum_trends
 from headrace._protocol import view_ops
-from headrace._protocol.features import outbox as outbox_ops
-from headrace._protocol.features import schedules as schedule_ops
-from headrace._protocol.features import trends as trend_ops
+from headrace._protocol.features import (
+    outbox as outbox_ops,
+    schedules as schedule_ops,
+    trends as trend_ops,
+)
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops

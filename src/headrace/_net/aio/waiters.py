@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
-from headrace._net.aio.colour import Background, event, happens, here, lock, sleep
-from headrace._net.aio.colour import Event as Wakeup
+from headrace._net.aio.colour import Background, Event as Wakeup, event, happens, here, lock, sleep
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import LISTEN_S, AsyncSubscription, channels_of
 from headrace._protocol.queue_ops import Ops

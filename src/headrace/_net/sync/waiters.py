@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
-from headrace._net.sync.colour import Background, event, happens, here, lock, sleep
-from headrace._net.sync.colour import Event as Wakeup
+from headrace._net.sync.colour import Background, Event as Wakeup, event, happens, here, lock, sleep
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import LISTEN_S, Subscription, channels_of
 from headrace._protocol.queue_ops import Ops

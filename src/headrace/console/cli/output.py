@@ -13,8 +13,7 @@ import attrs
 
 from headrace import JobState
 from headrace.console.cli.console import FAILED, LAYOUT, say
-from headrace.console.texts import clock as in_utc
-from headrace.console.texts import from_now, took
+from headrace.console.texts import clock as in_utc, from_now, took
 from headrace.errors import HeadraceError
 from headrace.platform import HEADERS, cause_first, visible
 
@@ -29,10 +28,8 @@ def print_out(text: str) -> None:
     sys.stdout.write(f"{visible(text, keep=LAYOUT)}\n")
 
 
-def print_json(value: object, *, flush: bool = False) -> None:
+def print_json(value: object) -> None:
     print_out(json_of(value))
-    if flush:
-        sys.stdout.flush()
 
 
 def json_of(value: object, indent: int | None = None) -> str:

@@ -20,8 +20,7 @@ from headrace.console.cli.options import Json, Limit, on_queue, verbs
 from headrace.console.cli.output import bounded, clock, plain, print_json, print_out, show, succeed
 from headrace.errors import ConfigurationError
 from headrace.inspect import RunState
-from headrace.testing import Replayed, recorded
-from headrace.testing import replay as replayed
+from headrace.testing import Replayed, recorded, replay as replayed
 
 Shown = StrEnum(
     "Shown", ["BLOCKED", "DELAYED", "LEASED", "WAITING", "DEAD"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Awaitable, Callable, Mapping, Set as AbstractSet
 from typing import Any
 from urllib.parse import urlsplit
 

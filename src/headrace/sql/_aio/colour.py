@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection as Connection
-from sqlalchemy.ext.asyncio import AsyncEngine as Engine
+from sqlalchemy.ext.asyncio import AsyncConnection as Connection, AsyncEngine as Engine
 
 from headrace.platform import aio
 from headrace.sql._tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told

@@ -9,8 +9,7 @@ from typing import Any
 from headrace.console.actions import BULK, BULK_TEXTS, PER_PAGE
 from headrace.console.texts import moment, rate
 from headrace.console.web.activity import SPANS, links, read, span_of
-from headrace.console.web.charts import SPANS as TREND_SPANS
-from headrace.console.web.charts import Chart, charts, draw, rows
+from headrace.console.web.charts import SPANS as TREND_SPANS, Chart, charts, draw, rows
 from headrace.console.web.render import to
 from headrace.console.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
 from headrace.inspect import JobsPage, KindsPage, QueuePage, QueueView
