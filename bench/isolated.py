@@ -11,7 +11,6 @@ The peers' environments are made from the registry, as in `compare.py`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -229,18 +228,16 @@ def main() -> None:
                     if kind == "lone" and way not in LONE_WAYS:
                         continue
                     url = f"unix://{server.path}"
-                    one: tuple[float, float] | None = None
                     for _ in range(TRIES):
                         import_module("redis").Redis(unix_socket_path=server.path).flushall()
                         one = measure(way, pythons[way], url, kind, jobs, done)
                         if one is not None:
                             break
-                    if one is None:
+                    else:
                         raise SystemExit(f"{way} is too fast for {jobs} jobs: give more --jobs")
                     found[way][kind].append(one)
                     rate, cost = one
-                    told = {"way": way, "kind": kind, "rate": round(rate), "us": round(cost)}
-                    print(json.dumps(told), flush=True)
+                    print(f"{way}, {kind}: {rate:.0f} jobs/s, {cost:.0f} us", flush=True)
     said = page(found, args, before, servers.binaries()[0].name)
     print(said)
     if args.write:

@@ -11,25 +11,23 @@ import ctypes
 import inspect
 import itertools
 import logging
-import os
 import resource
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
-from multiprocessing import forkserver
 from typing import Any
 
 from headrace import _forks
 from headrace._core.verdicts import meant
 from headrace._isolation import stages
 from headrace._isolation.link import Broken, Head, Link, Message, out_of_reach
-from headrace._isolation.program import MIB, Program, Served, resident, served, set_up_django
+from headrace._isolation.program import MIB, Functions, Loaded, Program, resident
+from headrace._isolation.steps import steps
 from headrace._isolation.values import packed, remade, told
 from headrace._model.codec import BytesCodec, as_bytes, untyped
 from headrace._model.flow import FanOut, FlowJob, Next
@@ -38,24 +36,17 @@ from headrace._telemetry.tracing import continued
 from headrace.errors import RunLost
 
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+_libc = ctypes.CDLL(None)
 JOBS = 0  # the number of messages that answer nothing
 
 
-def run(end: socket.socket, program: Program) -> None:
+def run(end: socket.socket, load: Callable[[], Loaded]) -> None:
     """Run the child until its parent has gone, or tells it to stop."""
-    with suppress(OSError):
-        os.setsid()  # Ctrl-C in a terminal is for the parent, which decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _leave_fork_server()
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)
+        _libc.prctl(DEATH_OF_PARENT, signal.SIGKILL)
     link = Link(out_of_reach(end))
     try:
-        if program.django:
-            set_up_django()
-            _take_handlers_away()
-        functions = {kind: served(place.found()) for kind, place in program.places.items()}
+        program, functions = load()
         if program.memory_mb is not None:
             limit = int(program.memory_mb * MIB)
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -63,19 +54,9 @@ def run(end: socket.socket, program: Program) -> None:
         link.send({"is": "refused", "error": told(error)})
         return
     child = Child(link, program, functions)
-    _forward_logs(child, program.log_level)
+    if not logging.root.handlers:  # else the handler's module has set up logging itself
+        logging.root.addHandler(_Forwarding(child))
     child.run()
-
-
-def _leave_fork_server() -> None:
-    """Close our copy of the file that keeps the fork server alive. It then ends with our parent,
-    and the kernel kills us, also in a loop that never returns to Python.
-    """
-    server: Any = getattr(forkserver, "_forkserver", None)
-    number = getattr(server, "_forkserver_alive_fd", None)
-    if number is not None:
-        os.close(number)
-        server._forkserver_alive_fd = None  # noqa: SLF001 - there is no public way
 
 
 class Mailbox:
@@ -133,15 +114,13 @@ class Turn:
 
 
 class Child:
-    def __init__(
-        self, link: Link, program: Program, functions: Mapping[str | None, Served]
-    ) -> None:
+    def __init__(self, link: Link, program: Program, functions: Functions) -> None:
         self._link = link
         self._program = program
         self._functions = functions
         self._mail = Mailbox(link)
         self._numbers = itertools.count(1)
-        self._loop: asyncio.Runner | None = None
+        self._loop = asyncio.Runner()  # which makes a loop when it is used
 
     def ask(self, head: Head, parts: Sequence[bytes]) -> Message:
         number = next(self._numbers)
@@ -156,20 +135,11 @@ class Child:
         self._link.send(head)
 
     def run(self) -> None:
-        threading.Thread(target=self._watch, name="headrace-link", daemon=True).start()
         self._link.send({"is": "ready"})
         with suppress(Broken):
             while (message := self._mail.take(JOBS))[0]["is"] == "job":
                 self._serve(*message)
-        if self._loop is not None:
-            self._loop.close()
-
-    def _watch(self) -> None:
-        """End with our parent, and end all processes that our handlers have started."""
-        self._link.closed()
-        with suppress(OSError):
-            os.killpg(0, signal.SIGKILL)
-        os._exit(0)
+        self._loop.close()
 
     def _serve(self, head: Head, parts: list[bytes]) -> None:
         answer: Head = {"is": "done"}
@@ -249,21 +219,14 @@ class Child:
         except Exception as wrong:  # the handler has succeeded all the same
             answer["unencoded"] = told(wrong)
 
-    def _runner(self) -> asyncio.Runner:
-        if self._loop is None:
-            self._loop = asyncio.Runner()
-        return self._loop
-
     def _awaited(self, awaitable: Any) -> Any:
         async def waits() -> Any:
             return await awaitable
 
-        return self._runner().run(waits(), context=copy_context())
+        return self._loop.run(waits(), context=copy_context())
 
     def _steps(self, turn: Turn, job: Job[Any], *, awaits: bool) -> Any:
-        from headrace._isolation.steps import steps  # few handlers take any
-
-        loop = self._runner().get_loop if awaits else None
+        loop = self._loop.get_loop if awaits else None
         return steps(turn, self._program.codec, job, loop)
 
     def _job(self, turn: Turn, head: Head, part: bytes) -> Job[Any]:
@@ -312,18 +275,3 @@ class _Forwarding(logging.Handler):
                     "created": record.created,
                 }
             )
-
-
-def _take_handlers_away() -> None:
-    # the parent has the handlers of the project, too
-    for logger in (logging.root, *logging.root.manager.loggerDict.values()):
-        if isinstance(logger, logging.Logger):
-            logger.handlers.clear()
-
-
-def _forward_logs(child: Child, level: int) -> None:
-    """Send log records to the parent, unless the handler's module has set up logging itself."""
-    root = logging.getLogger()
-    if not root.handlers:
-        root.addHandler(_Forwarding(child))
-        root.setLevel(level)

@@ -6,6 +6,7 @@ import atexit
 import multiprocessing
 import os
 import random
+import select
 import signal
 import socket
 import threading
@@ -20,7 +21,8 @@ from attrs import define, field
 
 from headrace import _forks
 from headrace._isolation.link import Broken, Link, Message
-from headrace._isolation.program import MIB, Program, main, resident
+from headrace._isolation.nursery import Nursery, heard
+from headrace._isolation.program import MIB, Program, resident
 from headrace._isolation.values import remade
 from headrace._model.isolation import Isolation
 from headrace._telemetry.isolated import Reason, record_killed, record_recycled, record_start
@@ -32,42 +34,41 @@ START_WITHIN_S = 60.0  # seconds that a child has to import its handler's module
 LOOK_S = 0.05  # seconds between two looks whether a child lives
 
 
-def method(isolation: Isolation) -> str:
-    # a fork of a process with threads is none
-    there = "forkserver" in multiprocessing.get_all_start_methods()
-    return isolation.start or ("forkserver" if there else "spawn")
-
-
 @define(eq=False)
 class Process:
-    process: Any
+    pid: int
+    told: int  # a file, which tells its end
     link: Link
     most: float  # jobs until it is replaced
     jobs: int = 0
     began: float = field(factory=time.monotonic)
     job: str = ""  # that it runs
     rss: int = 0  # bytes of memory after its last job, if it is measured
+    code: int | None = None  # with which it has ended
+    lock: Any = field(factory=_forks.lock)
 
-    @property
-    def pid(self) -> int:
-        return int(self.process.pid)
-
-    def gone(self) -> bool:
-        return self.process.exitcode is not None
+    def gone(self, patience: float = 0.0) -> bool:
+        """Wait so many seconds for its end. Return whether it has ended."""
+        ends = select.poll()
+        ends.register(self.told, select.POLLIN)
+        if self.code is None and ends.poll(patience * 1000):
+            with self.lock:
+                if self.code is None:
+                    self.code = heard(self.told)
+                    os.close(self.told)
+        return self.code is not None
 
     def fate(self) -> str:
         """Describe how the process has ended. It waits for that a moment."""
-        self.process.join(1.0)
-        code = self.process.exitcode
-        if code is None:
+        self.gone(1.0)
+        if self.code is None:
             return "its connection was closed"
-        return f"signal {-code}" if code < 0 else f"exit status {code}"
+        return f"signal {-self.code}" if self.code < 0 else f"exit status {self.code}"
 
     def kill(self, grace: float) -> None:
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, START_WITHIN_S)):
             self._signal(number)
-            self.process.join(patience)
-            if self.gone():
+            if self.gone(patience):
                 break
         self._signal(signal.SIGKILL)
         self.link.close()
@@ -76,10 +77,6 @@ class Process:
         """Send a signal to the process and its descendants. It leads a group of its own."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
-            return
-        if not self.gone():
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
 
 
 class Children:
@@ -91,23 +88,13 @@ class Children:
         self.queue = queue_name
         self.isolation = isolation
         self.number = number
-        self._program = program
-        self._nursery: Any = None
-        self._process: Any = multiprocessing.get_context("spawn").Process
-        if method(isolation) == "forkserver":
-            from headrace._isolation.nursery import Child, Nursery  # not where it is missing
-
-            self._nursery = Nursery(program)
-            self._process = Child
+        self._nursery = Nursery(f"headrace-{queue_name}", program, loads=isolation.start != "spawn")
         self._idle: deque[Process | BaseException] = deque()  # the last is taken: it is warm
         self._freed = _forks.condition()
         self._waiting = 0  # threads that wait for a child
         self._lock = _forks.lock()
         self._alive: set[Process] = set()
         self._closed = False
-        # The kernel kills a child when the thread that started it ends, and this one stays. The
-        # children of a fork server are its main thread's.
-        self._starter = ThreadPoolExecutor(1, "headrace-child-start")
         # a job of a coroutine may send several operations at once
         self.sender = ThreadPoolExecutor(max(4, 2 * number), "headrace-child-ops")
 
@@ -198,9 +185,7 @@ class Children:
             one.start()
         for one in threads:
             one.join()
-        self._starter.shutdown(wait=False)
-        if self._nursery is not None:
-            self._nursery.end()
+        self._nursery.end()
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -234,13 +219,13 @@ class Children:
     def _let_go(self, one: Process) -> None:
         with suppress(Broken):
             one.link.send({"is": "stop"})
-        one.process.join(float(self.isolation.grace_s))  # type: ignore[arg-type]
+        one.gone(float(self.isolation.grace_s))  # type: ignore[arg-type]
         one.kill(0.0)
         with self._lock:
             self._alive.discard(one)
 
     def _replace(self, one: Process) -> None:
-        self._background(self._run_up)
+        self._run_up()
         self._let_go(one)
 
     def _background(self, call: Callable[..., None], *args: Any) -> None:
@@ -266,18 +251,9 @@ class Children:
     def _born(self) -> Process:
         """Start a child, and wait until it has loaded its handler. Raises its error."""
         ours, theirs = socket.socketpair()
-        process = self._process(
-            target=main,
-            args=(theirs, self._program),
-            name=f"headrace-{self.queue}",
-            daemon=False,
-        )
         began = time.monotonic()
         try:
-            if self._nursery is None:
-                self._starter.submit(process.start).result()
-            else:
-                self._nursery.start(process)
+            pid, told = self._nursery.start(theirs)
         except BaseException:
             ours.close()
             raise
@@ -285,7 +261,7 @@ class Children:
             theirs.close()
         most = self.isolation.recycle_jobs
         jobs = float("inf") if most is None else max(1.0, most * random.uniform(0.9, 1.1))
-        one = Process(process, Link(ours, LOOK_S), jobs, began=began)
+        one = Process(pid, told, Link(ours, LOOK_S), jobs, began=began)
         try:
             head, _ = self._first(one)
         except (Broken, TimeoutError) as error:

@@ -27,6 +27,8 @@ from headrace._telemetry.steps import record_span
 from headrace._telemetry.tracing import handed_on, tracer
 from headrace.errors import Killed, RunLost
 
+CALLED = ("note", "missing", "away")  # callbacks of a run whose answer no child waits for
+
 
 # a result that the child could not encode, as nothing else can
 class Unencoded:
@@ -179,12 +181,8 @@ class _Turn:
             self._answer(head, None, RunLost("an earlier one"))
         elif kind == "depart":
             self._depart(lost=head["lost"])
-        elif kind == "note":
-            self.steps.run.callbacks.note(head["event"], head["step"], head["earlier"])
-        elif kind == "missing":
-            self.steps.run.callbacks.missing(head["builds"])
-        elif kind == "away":
-            self.steps.run.callbacks.away(head["home"])
+        elif kind in CALLED:
+            getattr(self.steps.run.callbacks, kind)(*head["args"])
         elif kind == "span":
             _span(head)
         elif kind == "ops":  # it lasts as long as the server is away, and the deadline holds
@@ -220,9 +218,8 @@ class _Turn:
         codec = run.ops.codec
         match head["is"]:
             case "run":
-                spans = tracer() is not None
-                run = self.dying or run
-                return {"spans": spans}, [described(run, wraps=innermost(codec) is not codec)]
+                about = described(self.dying or run, wraps=innermost(codec) is not codec)
+                return {"spans": tracer() is not None}, [about]
             case "wrap":
                 return {}, [wrapped(codec, head["path"], parts[0])]
             case "unwrap":
@@ -280,9 +277,8 @@ def _departed(run: Run) -> Call[None]:
 
 
 def _span(head: Head) -> None:
-    error = None if head["error"] is None else remade(head["error"])
-    times = head["began"], head["ended"]
-    record_span(head["kind"], head["name"], *times, replayed=head["replayed"], error=error)
+    about = {name: head[name] for name in ("kind", "name", "began", "ended", "replayed")}
+    record_span(**about, error=None if head["error"] is None else remade(head["error"]))
 
 
 def _log(head: Head) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from headrace import _forks
 Head = dict[str, Any]
 Message = tuple[Head, list[bytes]]
 LENGTH = struct.Struct("<I")
+NUMBER = struct.Struct("<q")  # of a process, or its exit code
 TIMEVAL = struct.Struct("@ll")
 READ_BYTES = 1 << 16  # bytes that are read at once
 HIGH = 64  # file numbers of a child's link begin here: a handler may close the low ones
@@ -83,12 +83,6 @@ class Link:
         if len(data) < LENGTH.size:
             return LENGTH.size
         return int(LENGTH.unpack_from(data)[0]) + LENGTH.size - len(data)
-
-    def closed(self) -> None:
-        # messages do not end this wait
-        hang_up = select.poll()
-        hang_up.register(self._socket.fileno(), 0)
-        hang_up.poll()
 
     def close(self) -> None:
         with suppress(OSError):

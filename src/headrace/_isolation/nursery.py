@@ -1,82 +1,103 @@
 """The fork server of one queue's children. It has loaded their handlers, so a child is ready soon.
 
 The fork server of `multiprocessing` is one for the whole program, which may have uses of its own.
+It also sends and sets for each child what is the same for all.
 """
 
 from __future__ import annotations
 
-import io
 import os
+import pickle
 import signal
-import threading
-from importlib import import_module
-from multiprocessing import forkserver, popen_forkserver, reduction, spawn, util
-from typing import TYPE_CHECKING, Any
+import socket
+import subprocess
+from contextlib import suppress
+from functools import partial
+from multiprocessing import process, spawn, util
 
 from headrace import _forks
-from headrace._isolation import warm
+from headrace._isolation.link import NUMBER, Broken, Link
 from headrace._isolation.program import Program
+from headrace._net.base.children import withhold_socket
 
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess as ForkServerProcess
-else:
-    from multiprocessing.context import ForkServerProcess
-
-# type checkers do not know these two
-_spawning: Any = import_module("multiprocessing.context").set_spawning_popen
-_close: Any = vars(util)["close_fds"]
-_ENVIRON = _forks.lock()
-_starting = threading.local()  # the nursery of the process that this thread starts
+SERVER = "headrace._isolation.warm"  # only it imports this: a parent of threads needs no event loop
 
 
-class Nursery(forkserver.ForkServer):
-    def __init__(self, program: Program) -> None:
-        super().__init__()
-        self._loads = warm.loads(program)
-        self.set_forkserver_preload([warm.__name__])
+class Nursery:
+    def __init__(self, name: str, program: Program, *, loads: bool) -> None:
+        self._described = partial(_described, name, program)
+        self._loads = loads
+        self._lock = _forks.lock()
+        self._ended = False
+        self._server: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket
 
-    def ensure_running(self) -> None:
-        with _ENVIRON:
-            os.environ[warm.LOADS] = self._loads
-            try:
-                super().ensure_running()
-            finally:
-                del os.environ[warm.LOADS]
+    def start(self, end: socket.socket) -> tuple[int, int]:
+        """Fork a child, which has this end of its link. Return its process, and the file that tells
+        its end. Raises `Broken` or `OSError`.
+        """
+        told, teller = os.pipe()
+        try:
+            with self._lock:
+                if self._server is None or self._server.poll() is not None:
+                    self._launch()
+                socket.send_fds(self._control, [b"1"], [end.fileno(), teller])
+        except BaseException:
+            os.close(told)
+            raise
+        finally:
+            os.close(teller)
+        if (pid := heard(told)) < 0:
+            os.close(told)
+            raise Broken("the fork server has ended")
+        return pid, told
 
     def end(self) -> None:
-        server: Any = self  # type checkers do not know its names
-        if server._forkserver_pid is not None:  # noqa: SLF001
-            # a fork of the program may have a copy of the file that keeps it alive
-            os.kill(server._forkserver_pid, signal.SIGTERM)  # noqa: SLF001
-            server._stop()  # noqa: SLF001 - there is no public way
+        self._ended = True
+        self._kill()
 
-    def start(self, process: Child) -> None:
-        _starting.nursery = self
-        process.start()
+    def _kill(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+            self._control.close()
+
+    def _launch(self) -> None:
+        described = self._described()
+        for loads in (True, False)[not self._loads :]:
+            self._kill()
+            self._control, theirs = socket.socketpair()
+            withhold_socket(self._control)  # a copy would keep the server alive
+            run = f"from {SERVER} import serve; serve({theirs.fileno()}, loads={loads})"
+            with theirs:
+                self._server = subprocess.Popen(  # noqa: S603 - our own program
+                    [
+                        spawn.get_executable(),
+                        *vars(util)["_args_from_interpreter_flags"](),
+                        "-c",
+                        run,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C in a terminal is for us, who decide
+                )
+            if self._ended:  # it came too late to end this one, too
+                self._kill()
+            link = Link(self._control)
+            with suppress(Broken):  # copies could not use what it has loaded, or that has ended it
+                link.send({}, described)
+                link.receive()
+                return
+        raise Broken("the fork server has ended")
 
 
-class _Popen(popen_forkserver.Popen):
-    _fds: list[int]
-
-    def _launch(self, process_obj: Any) -> None:
-        # as the base does, with our server
-        data = spawn.get_preparation_data(process_obj._name)  # noqa: SLF001 - as the base
-        buffer = io.BytesIO()
-        _spawning(self)
-        try:
-            reduction.dump(data, buffer)
-            reduction.dump(process_obj, buffer)
-        finally:
-            _spawning(None)
-        self.sentinel, end = _starting.nursery.connect_to_new_process(self._fds)
-        kept = os.dup(end)  # the child sees our death by it
-        self.finalizer = util.Finalize(self, _close, (kept, self.sentinel))
-        with os.fdopen(end, "wb") as file:
-            file.write(buffer.getbuffer())
-        self.pid = forkserver.read_signed(self.sentinel)
+def heard(told: int) -> int:
+    # if the fork server has ended, its children have, too
+    data = os.read(told, NUMBER.size)
+    return int(NUMBER.unpack(data)[0]) if data else -signal.SIGKILL
 
 
-class Child(ForkServerProcess):
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802 - the name of the base
-        return _Popen(process_obj)
+def _described(name: str, program: Program) -> list[bytes]:
+    key = bytes(process.current_process().authkey)  # whose own class refuses to be pickled
+    prepared = {**spawn.get_preparation_data(name), "authkey": key}
+    return [pickle.dumps((prepared, program.django)), pickle.dumps(program)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -17,7 +16,6 @@ from attrs import frozen
 from headrace.errors import ConfigurationError
 
 MIB = 1 << 20
-CHILD = "headrace._isolation.child"  # imported by children only: a parent of threads needs no event loop
 
 
 @frozen
@@ -62,23 +60,12 @@ def resident(pid: int | str = "self") -> int:
         return 0
 
 
-def set_up_django() -> None:
-    import_module("django").setup()
-
-
-def forget_databases() -> None:
-    # so that no copy of this process has them
-    import_module("django.db").connections.close_all()
-
-
 Served = tuple[Callable[[Any], Any], Callable[[Any], Any] | None]
+Functions = Mapping[str | None, Served]
+Loaded = tuple[Program, Functions]
 
 
 def served(found: Any) -> Served:
     """Return the handler that an object is or has, and the function that encodes its results."""
     task = getattr(found, "_served", None)
     return (found, None) if task is None else cast("Served", task())
-
-
-def main(end: socket.socket, program: Program) -> None:
-    import_module(CHILD).run(end, program)

@@ -56,7 +56,7 @@ def isolated(handler: HandlerSettings, stops: Stops) -> HandlerSettings:
     """
     each = dict(handler.kinds) or {None: handler}
     some = {kind: one for kind, one in each.items() if one.isolation is not None}
-    isolation = _agreed(handler.queue, [one.isolation for one in some.values()])
+    isolation = _agreed(handler.queue, [one.isolation for one in each.values() if one.isolation])
     program = Program(
         {kind: place_of(one.function) for kind, one in some.items()},
         innermost(handler.codec),
@@ -95,10 +95,9 @@ def _of_django() -> bool:
     return apps is not None and apps.apps.ready and "DJANGO_SETTINGS_MODULE" in os.environ
 
 
-def _agreed(queue: str, some: list[Isolation | None]) -> Isolation:
-    first = some[0]
-    assert first is not None  # noqa: S101
-    for other in some[1:]:
+def _agreed(queue: str, some: list[Isolation]) -> Isolation:
+    first, *others = some
+    for other in others:
         if other != first:
             raise ConfigurationError(
                 f"queue {queue!r}: {first!r} and {other!r}: the handlers of a queue share their "

@@ -133,8 +133,8 @@ def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None)
     def depart(_claim: object) -> None:
         link.tell({"is": "depart", "lost": bool(job.lost)})
 
-    def note(event: str, step: str, earlier: str = "") -> None:
-        link.tell({"is": "note", "event": event, "step": step, "earlier": earlier})
+    def call(name: str, *args: str) -> None:
+        link.tell({"is": name, "args": args})
 
     def judged(error: BaseException | None, result: Any, anew: bool) -> str | None:
         wrong, _ = meant(job.id, error, result, batch=False)
@@ -143,14 +143,15 @@ def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None)
         answer, _ = link.ask({"is": "judge", "error": told(wrong), "anew": anew})
         return cast("str | None", answer["why"])
 
-    def missing(builds: str) -> None:
-        link.tell({"is": "missing", "builds": builds})
-
-    def away(home: str) -> None:
-        link.tell({"is": "away", "home": home})
-
     values = Recorded(ops.bound)
-    callbacks = Callbacks(depart, note, judged, missing, injected, away)
+    callbacks = Callbacks(
+        depart,
+        partial(call, "note"),
+        judged,
+        partial(call, "missing"),
+        injected,
+        partial(call, "away"),
+    )
     run = evolve(run, ops=ops, values=values, callbacks=callbacks)
     executor = Executor(link, run)
     if loop is None:

@@ -37,7 +37,8 @@ class Isolation:
     - *recycle_mb*: a child is replaced after a job that leaves it with more MiB of memory.
     - *memory_mb*: MiB of address space of a child (`RLIMIT_AS`), where the platform enforces it,
       as Linux does. A job that needs more fails.
-    - *start*: `forkserver`, where the platform has it, or `spawn`.
+    - *start*: with `forkserver`, as by default, children are copies of a process that has loaded
+      the handler's module. With `spawn`, each child loads it.
     - *grace_s*: seconds, or a `timedelta`, from SIGTERM to SIGKILL for a child that must end.
 
     Raises `TypeError`, `ValueError` or `ConfigurationError` for a bad value.

@@ -94,6 +94,8 @@ def _let_go() -> None:
 
     Closed numbers could be reused, and closed again.
     """
+    if not (_connections or _sockets):
+        return
     numbers = {number for one in map(_open_socket, _connections) if (number := _number(one)) >= 0}
     for number, before in list(_sockets.values()):
         with suppress(OSError):
