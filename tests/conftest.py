@@ -90,15 +90,12 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     takes ten seconds."""
     files = [file for name in config.args for file in Path(name).rglob("test_*.py")]
     if len(stale := [file for file in files if not is_compiled(file)]) > 20:
-        options = "--collect-only -qq -n 0 -p no:cacheprovider"
-        collect = [sys.executable, "-m", "pytest", *options.split()]
-        cores = os.cpu_count() or 2
-        parts = [
-            subprocess.Popen([*collect, *stale[n::cores]], stdout=subprocess.DEVNULL)
-            for n in range(cores)
-        ]
-        for part in parts:
-            part.wait()
+        options = ["--collect-only", "-qq", "-n0", "-pno:cacheprovider"]
+        collect = [sys.executable, "-m", "pytest", *options]
+        parts = [stale[n :: os.cpu_count()] for n in range(os.cpu_count() or 1)]
+        running = [subprocess.Popen([*collect, *part], stdout=subprocess.DEVNULL) for part in parts]
+        for process in running:
+            process.wait()
 
 
 def is_compiled(file: Path) -> bool:

@@ -25,8 +25,7 @@ def each(
 ) -> Callable[[Body], Body]:
     """Run a body once for each of the values, and fail with all failures.
 
-    *ids* are accepted as by `parametrize`: a failure shows its values. Values of a generator are
-    made when the test begins.
+    *ids* are accepted as by `parametrize`: a failure shows its values.
     """
     del ids
     single = isinstance(names, str)
@@ -36,7 +35,7 @@ def each(
     def decorate(body: Body) -> Body:
         @wraps(body)
         def looks(**fixtures: Any) -> None:
-            if not rows:
+            if not rows:  # a generator may import modules that no other test needs
                 rows.extend(_row(value, single=single) for value in values)
             assert rows, f"no value of {names}: nothing would be looked at"
             failures: list[BaseException] = []

@@ -28,5 +28,6 @@ def test_all_failures_are_told_with_their_values() -> None:
 
 
 def test_nothing_to_look_at_is_an_error() -> None:
+    body = each("name", [])(lambda name: None)
     with pytest.raises(AssertionError, match="nothing would be looked at"):
-        each("name", [])
+        body()
