@@ -162,9 +162,8 @@ def script(name: str) -> Script:
     )
     rest = _QUEUE.sub(f"  {', '.join(table)},\n", "".join(pieces[1:]))
     declared = {key: place for key, place in places.items() if key in words}
-    made = _locals(declared, keys, head, words)
-    source = _COMMENTS.sub("", "".join([pieces[0], *made, again, rest]))
-    source = f"-- {name}: see lua/{name}.lua\n{source}"
+    parts = [pieces[0], *_locals(declared, keys, head, words), again, rest]
+    source = f"-- {name}: see lua/{name}.lua\n" + _COMMENTS.sub("", "".join(parts))
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     recorded = keys[0].startswith("lane ")
     return Script(
@@ -172,12 +171,14 @@ def script(name: str) -> Script:
     )
 
 
+@cache
 def feature(name: str) -> list[str]:
     """Return the keys of a feature, as its header writes them. Raises `ValueError` when that has
     another form."""
     return _listed(_feature(name)[1])
 
 
+@cache
 def hooks(name: str) -> list[tuple[str, str, str]]:
     """Return (hook, function, key) of each hook of a feature, as its header writes them."""
     return re.findall(r"(\w+): ([\w.]+) \((\w+)\)", _feature(name)[2] or "")
@@ -232,7 +233,7 @@ def _homes() -> Mapping[str, str]:
 
 def _declaring(names: set[str]) -> set[str]:
     homes = _homes()
-    return {homes[one] for name in names for one in (name, name.partition(".")[0]) if one in homes}
+    return {homes[one] for name in names for one in _rooted(name) if one in homes}
 
 
 def _reached(body: str) -> dict[str, str]:
@@ -240,24 +241,33 @@ def _reached(body: str) -> dict[str, str]:
     functions: dict[str, set[str]] = {}
     found: set[str] = set()
     called: set[str] = set()
-    reached = [_names(body)]
-    for names in reached:  # it grows
-        called |= names
-        for fragment in _declaring(names) - found:
-            its, rest = _functions(_fragment(fragment))
+    reached = _names(body)
+    while reached:
+        called |= reached
+        more: set[str] = set()
+        for fragment in _declaring(reached) - found:
             found.add(fragment)
+            its, rest = _functions(_fragment(fragment))
             functions |= its
-            reached.append(rest)
-        more = [name for name in functions if {name, name.partition(".")[0]} & called]
-        reached += [functions.pop(name) for name in more]
+            more |= rest
+        more.update(*(functions[name] for name in functions.keys() & reached))
+        reached = more - called
     return {one: _without_idle(_fragment(one), called) for one in found}
 
 
 @cache
 def _functions(fragment: str) -> tuple[dict[str, set[str]], set[str]]:
-    # the names in each function of a fragment, and the names in its other code
-    functions = {name: _names(body) for name, body in _FUNCTION.findall(fragment)}
-    return functions, _names(_DECLARED.sub("", _FUNCTION.sub("", fragment)))
+    # the names in each function of a fragment and in each table of functions, and in its other code
+    bodies = [(name, _names(body)) for name, body in _FUNCTION.findall(fragment)]
+    return {
+        called: set[str]().union(*(names for one, names in bodies if called in _rooted(one)))
+        for name, _ in bodies
+        for called in _rooted(name)
+    }, _names(_DECLARED.sub("", _FUNCTION.sub("", fragment)))
+
+
+def _rooted(name: str) -> set[str]:
+    return {name, name.partition(".")[0]}  # a table of functions may be passed on
 
 
 def _names(code: str) -> set[str]:
@@ -266,8 +276,7 @@ def _names(code: str) -> set[str]:
 
 def _without_idle(fragment: str, called: set[str]) -> str:
     def kept(function: re.Match[str]) -> str:
-        name = function[1]
-        return function[0] if {name, name.partition(".")[0]} & called else ""
+        return function[0] if _rooted(function[1]) & called else ""
 
     return _FUNCTION.sub(kept, fragment)
 
@@ -301,11 +310,11 @@ def _calls(line: re.Match[str]) -> str:
     that its header names.
     """
     indent, hook, arguments = line.groups()
-    found = [
-        (function, key) for name in FEATURES for its, function, key in hooks(name) if its == hook
-    ]
     return "".join(
-        f"{indent}if q.{key} then {function}{arguments} end\n" for function, key in found
+        f"{indent}if q.{key} then {function}{arguments} end\n"
+        for name in FEATURES
+        for its, function, key in hooks(name)
+        if its == hook
     )
 
 

@@ -305,12 +305,13 @@ def test_each_hook_is_called_and_has_a_function() -> None:
 
 @pytest.fixture
 def anew() -> Iterator[None]:
-    """Let the loader read all fragments again, and once more behind the test."""
-    for cached in (scripts._homes, scripts._fragment):
-        cached.cache_clear()
+    """Let the loader read all files again, and once more behind the test."""
+    caches = [one.cache_clear for one in vars(scripts).values() if hasattr(one, "cache_clear")]
+    for clear in caches:
+        clear()
     yield
-    for cached in (scripts._homes, scripts._fragment):
-        cached.cache_clear()
+    for clear in caches:
+        clear()
 
 
 @pytest.mark.usefixtures("anew")
@@ -325,15 +326,16 @@ def test_a_new_feature_changes_no_other_file(monkeypatch: pytest.MonkeyPatch) ->
     )
     monkeypatch.setattr(scripts, "FEATURES", (*FEATURES, "tags"))
     for name, call in (("release", "drop(q, entries, how)"), ("purge", "drop(q, names)")):
-        made = script.__wrapped__(name)
+        made = script(name)
         assert "tags (hash)" in made.keys
         assert f"  if q.tags then {call} end\n" in made.source
         assert made.source.index("local function drop(") < made.source.index(
             f"if q.tags then {call}"
         )
-    assert "tags" not in script.__wrapped__("renew").source
+    assert "tags" not in script("renew").source
 
 
+@pytest.mark.usefixtures("anew")
 def test_a_feature_without_a_header_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts, "_read", lambda _: "-- Limits.\n")
     with pytest.raises(ValueError, match=r"features/limits\.lua: the header must begin"):
@@ -349,7 +351,7 @@ def test_fragments_that_need_each_other_are_refused(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_function_of_a_fragment_is_in_a_script() -> None:
-    every = {function for path in FILES for function in scripts._functions(read(path))[0]}
+    every = {name for path in FILES for name, _ in scripts._FUNCTION.findall(read(path))}
     sources = "".join(script(name).source for name in NAMES)
     assert every <= {*re.findall(r"function ([\w.]+)\(", sources)}
 
