@@ -30,7 +30,7 @@ CAST = [
 _NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
 _COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
 _TO_OTHERS = (
-    "if how.to then park_at(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end"
+    "if how.to then hand_to(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end"
 )
 _GRANTED = "redis.call('HINCRBY', 'chaos:granted', string.format('%.0f', math.floor(now / 1000)), #entries)"
 _JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      histories.note(q, 'completed', parent, "
@@ -68,8 +68,8 @@ if won ~= 0 then redis""",
     ),
     (
         "lease",
-        "pace.spend(q.rates, limits, exact, #entries)\n",
-        f"pace.spend(q.rates, limits, exact, #entries)\nif #limits > 0 then {_GRANTED} end\n",
+        "pace.spend(q.rates, q.limits, q.exact, #entries)\n",
+        f"pace.spend(q.rates, q.limits, q.exact, #entries)\nif #q.limits > 0 then {_GRANTED} end\n",
     ),
     *(
         (

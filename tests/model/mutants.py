@@ -99,7 +99,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("lease", "  q.limit = 1\n  for _ = 1, row", "  for _ = 1, row")
     ],
     "poison comes before innocents": [
-        ("lease", "if number < fewest then", "if not first or number >= fewest then")
+        ("lease", "if number < fewest and", "if (not first or number >= fewest) and")
     ],
     "due jobs are promoted the last first": [
         (
@@ -160,7 +160,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("enqueue_if", "not (job.unique or job.throttle)", "not job.unique")
     ],
     "an id is free with its job": [
-        ("complete", "id ~= '' then take_until", "id == 'none' then take_until")
+        ("complete", "id ~= '' then keep_until", "id == 'none' then keep_until")
     ],
     "a purge leaves ids behind": [("purge", "  redis.call('HDEL', q.ids, unpack(ids))\n", "")],
 }

@@ -78,7 +78,9 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "the plain way keeps the records": [
         ("complete", "limited, turns, steps, held, with_ids", "limited, turns, held, with_ids")
     ],
-    "a cancelled job leaves its records": [("cancel", "runs.leave(q, ids[i])", "local _ = i")],
+    "a cancelled job leaves its records": [
+        ("cancel", "    runs.forget(q.steps, id)\n  end\n", "  end\n")
+    ],
     "a dead letter loses its records": [
         (
             "*",
@@ -105,9 +107,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "nobody sweeps up records": [("reclaim", "\nforget_stale_runs(q, 10)\n", "\n")],
     "nobody sweeps up due times": [("reclaim", "\nforget_stale_dues(q, 10)\n", "\n")],
-    "a sleeping run counts as parked": [
-        ("counts", "local suspended = runs.state(consumer[1])", "local suspended")
-    ],
+    "a sleeping run counts as parked": [("counts", " and not runs.suspended(owner) then", " then")],
 }
 
 # that storms find, and no machine

@@ -60,6 +60,6 @@ for _, job in ipairs(fresh) do
   if new == 1 then ids_added[#ids_added + 1] = id end
 end
 for _, queue in pairs(queues) do count_added(queue) end
-forget_handed(handed, now) -- always writes: a caller that waits for replicas also waits for the first call
+forget_over(handed, now, 2000) -- always writes: a caller that waits for replicas also waits for the first call
 if listening.added then publish(events, 'added', ids_added) end
 return {1, now, replicas, refused}

@@ -16,31 +16,17 @@ local q = {
   levels = levels, traces = listening.history and runs.room(), removed_as = 'cancelled',
 }
 holds.check(q)
--- The fields of the job, for the history, nil if it is not there; and its entry, if it has one.
-local function own_fields()
-  local entry = redis.call('HGET', ids, id)
-  if entry == 'delayed' or entry == 'blocked' then
-    local body = redis.call('HGET', entry == 'delayed' and bodies or blocked, id)
-    return body and stored(body) or nil
-  end
-  if not entry then
-    local its, fields = is_entry_id(q, id)
-    if its then return tried.fields(turns, id, fields), id end
-    return nil
-  end
-  local stream, number, level = entry_of(q, entry)
-  local fields = stream and (redis.call('XRANGE', stream, number, number)[1] or {})[2]
-  if not fields then return nil end
-  return level and prioritised(fields, level) or tried.fields(turns, entry, fields), entry
-end
-local kept, since
-if listening.history then kept, since = own_fields() end
+-- The fields of the job, for the history, and its entry, if it has one.
+local since, kept
+if listening.history then since, kept = job_by_id(q, id) end
+if since == 'delayed' or since == 'blocked' then since = nil end
+if since then kept = tried.fields(turns, since, kept) end
 local open = runs.open_children(steps, id)
 local gone, leased = remove_by_id(q, id)
 if leased then tell_holders(control, leased) end
 if gone > 0 then cancellations.note(cancels, {id}, ttl) end
 if listening.history and gone == 1 then
-  keep_ends(listening.history, ends, ended, 'cancelled', {id}, {jobs = {kept}, entries = {since}, runs = {q.traces[id]}})
+  keep_ends(listening.history, ends, ended, 'cancelled', {{id = id, fields = kept, entry = since, run = q.traces[id]}})
 end
 if listening.cancelled and gone == 1 then publish(events, 'cancelled', {id}) end
 return answer(gone == 1 and #open > 0 and {1, unpack(open)} or gone)

@@ -21,7 +21,7 @@ local reply, room = {0, '', ''}, {left = 262144} -- the children follow
 local function end_children(id)
   for _, part in ipairs(runs.open_children(steps, id, room)) do reply[#reply + 1] = part end
 end
-local gone, lost, ids_gone, jobs_gone, entries_gone, budget = 0, {}, {}, {}, {}, new_budget()
+local gone, lost, ids_gone, over, budget = 0, {}, {}, {}, new_budget()
 local level = place == 'jobs' and 0 or tonumber(string.match(place, '^level:(%d)$'))
 if level and level > levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
 if level then
@@ -40,8 +40,7 @@ if level then
       local removed, leased = depart(q, {entry}, {ids = {own.id}, what = REMOVED})
       gone, lost[#lost + 1] = gone + removed, leased and entry or nil
       ids_gone[#ids_gone + 1] = own.id or entry
-      jobs_gone[#ids_gone] = fields
-      entries_gone[#ids_gone] = entry
+      over[#ids_gone] = {id = own.id or entry, fields = fields, entry = entry}
     end
   end
   if following ~= '' then
@@ -58,7 +57,7 @@ else
     if body and room.left > 0 and parse(stored(body)).data == payload then
       end_children(id)
       ids_gone[#ids_gone + 1] = id
-      jobs_gone[#ids_gone] = stored(body)
+      over[#ids_gone] = {id = id, fields = stored(body)}
       gone = gone + depart_delayed(q, {id}, REMOVED)
     end
   end)
@@ -67,9 +66,7 @@ else
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
 cancellations.note(cancels, ids_gone, ttl)
-keep_ends(listening.history, ends, ended, 'cancelled', ids_gone, {
-  jobs = jobs_gone, entries = entries_gone, runs = runs.traces(q, ids_gone),
-})
+keep_ends(listening.history, ends, ended, 'cancelled', runs.traced(q, over))
 tell_holders(control, table.concat(lost, ' '))
 if listening.cancelled then publish(events, 'cancelled', ids_gone) end
 reply[1], reply[2], reply[3] = gone, place, cursor

@@ -10,5 +10,5 @@ local last = string.format('%.0f', now + 600000)
 for i = nonces, #ARGV do moments[#moments + 1], moments[#moments + 2] = last, ARGV[i] end
 redis.call('PERSIST', handed) -- a full server permits it, and then all later writes
 if #moments > 0 then redis.call('ZADD', handed, 'XX', unpack(moments)) end
-forget_handed(handed, now)
+forget_over(handed, now, 2000)
 return #ARGV - nonces + 1

@@ -224,33 +224,28 @@ if won > 0 and redis.call('EXISTS', steps) == 1 then
   end
 end
 if listening.history and won > 0 then
-  local done, attempts, with, workers_of, ended_jobs, began, ending = {}, {}, {}, {}, {}, {}, clock()
-  local traces, deliveries, of = {}, {}, {}
+  local over, with, ending = {}, {}, clock()
   for i = 1, full and 0 or results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
   for i = 1, limit do
     if reply[i] == 1 then
-      local n, id = #done + 1, with_ids and ARGV[names + i - 1] or ''
+      local id = with_ids and ARGV[names + i - 1] or ''
       local about = ARGV[at + i - 1] or holders[entries[i]] or ''
       local attempt, holder, since, delivery = string.match(about, '^(%d+) (%S*) ?(%S*) ?(%d*)$')
-      done[n], with[n] = id ~= '' and id or entries[i], with[i] or false
-      attempts[n], workers_of[n] = attempt or 0, holder or worker
-      ended_jobs[n], began[n] = read[i] or false, began_at(since, ending)
-      traces[n] = runs_kept[i]
-      deliveries[n] = runs_kept[i] and tonumber(delivery) or 0
-      of[n] = entries[i]
+      over[#over + 1] = {
+        id = id ~= '' and id or entries[i], attempt = attempt, result = with[i], worker = holder or worker,
+        began = began_at(since, ending), fields = read[i], entry = entries[i], run = runs_kept[i],
+        delivery = tonumber(delivery),
+      }
     end
   end
-  keep_ends(listening.history, ends, ended, 'completed', done, {
-    attempts = attempts, results = with, workers = workers_of, jobs = ended_jobs, entries = of, began = began,
-    runs = traces, deliveries = deliveries,
-  })
+  keep_ends(listening.history, ends, ended, 'completed', over)
 end
 
 -- 4. Follow-ups and results of the jobs that this call completed.
 local now = (follows > 0 or #staying > 0 or #away > 0) and clock()
 for i = 1, #staying, 2 do
   local id = ARGV[names + staying[i] - 1]
-  if reply[staying[i]] == 1 and id ~= '' then take_until(taken, id, now + staying[i + 1], now) end
+  if reply[staying[i]] == 1 and id ~= '' then keep_until(taken, {id}, now + staying[i + 1], now, 'GT') end
 end
 for _, job in ipairs(jobs_after) do
   if reply[job.of] == 1 then

@@ -14,8 +14,8 @@ require_streams(dead, wake)
 holds.check(q)
 local listening = listeners(stats, events, 'dead')
 require_history(listening.history, ends, ended)
-local entries, counts, reasons, reply, dead_ids, why, attempts, letters = {}, {}, {}, {}, {}, {}, {}, {}
-local now, room, traces, deliveries = clock(), runs.room(), {}, {}
+local entries, counts, reasons, reply, dead_ids, why, over = {}, {}, {}, {}, {}, {}, {}
+local now, room = clock(), runs.room()
 for i = items, #ARGV, 3 do
   entries[#entries + 1], counts[#counts + 1], reasons[#reasons + 1] = unpack(ARGV, i, i + 2)
 end
@@ -32,19 +32,18 @@ for i, entry in ipairs(entries) do
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     local reason = failures.set_reason(fields, reasons[i])
     reply[i], dead_ids[#dead_ids + 1], why[#dead_ids + 1] = 1, fields.id, fields.reason or ''
-    attempts[#dead_ids] = string.format('%.0f', math.max(1, fields.attempt - releases))
     if listening.history then
+      local attempt = string.format('%.0f', math.max(1, fields.attempt - releases))
       local ran = runs.of_job(steps, fields) and runs.delivered(steps, fields.id, failures.began(reasons[i], now), now)
-      failures.add_attempt(fields, reasons[i], ran and fields.attempt or attempts[#dead_ids], worker, now, ran)
-      traces[#dead_ids] = ran and runs.kept(steps, fields.id, room) or nil
-      deliveries[#dead_ids] = ran and fields.attempt or nil
-      letters[#dead_ids] = compose(fields, headers)
+      failures.add_attempt(fields, reasons[i], ran and fields.attempt or attempt, worker, now, ran)
+      over[#over + 1] = {
+        id = fields.id, attempt = attempt, worker = worker, reason = fields.reason, fields = compose(fields, headers),
+        run = ran and runs.kept(steps, fields.id, room), delivery = fields.attempt,
+      }
     end
     keep_dead(q, dead_limit, reason, worker, releases, fields, headers)
   end
 end
-keep_ends(listening.history, ends, ended, 'dead', dead_ids, {
-  attempts = attempts, workers = worker, reasons = why, jobs = letters, runs = traces, deliveries = deliveries,
-})
+keep_ends(listening.history, ends, ended, 'dead', over)
 if listening.dead then publish(events, 'dead', dead_ids, worker, why) end
 return answer(reply)

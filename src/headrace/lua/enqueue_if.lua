@@ -105,7 +105,7 @@ for i, job in ipairs(wanted) do
     if new == ADDED then
       room, ids_added[#ids_added + 1] = room - 1, id
       if job.throttle then
-        take_until(taken, id, now + job.throttle, now)
+        keep_until(taken, {id}, now + job.throttle, now, 'GT')
         marks = true
       end
     end

@@ -22,30 +22,17 @@ local function found(row, enq, letter)
   if not run or enq and run.enq ~= '' and run.enq ~= enq then return {now, row, ''} end
   return {now, row, '', runs.listed(steps, name, run), runs.more(steps, name)}
 end
-local entry = redis.call('HGET', ids, id)
+local entry, fields, level = job_by_id(q, id)
 if entry == 'delayed' then
-  local body = redis.call('HGET', bodies, id)
-  if body then
-    local due, fields = tonumber(redis.call('ZSCORE', delayed, id) or now), stored(body)
-    return found({id, fields, 'delayed', 0, releases(id), '', due}, parse(fields).enq)
-  end
-end
-if entry == 'blocked' then
-  local body = redis.call('HGET', blocked, id)
-  if body then return {now, {id, stored(body), 'blocked', 0, 0, '', 0}, ''} end
-end
-local its, fields = false, nil
-if not entry then its, fields = is_entry_id(q, id) end
-if its then entry = id end
-if entry == 'delayed' or entry == 'blocked' then entry = nil end
-local stream, number, level = nil, nil, nil
-if entry then stream, number, level = entry_of(q, entry) end
-if stream and not its then fields = (redis.call('XRANGE', stream, number, number)[1] or {})[2] end
-if entry and fields then
+  local due = tonumber(redis.call('ZSCORE', delayed, id) or now)
+  return found({id, fields, 'delayed', 0, releases(id), '', due}, parse(fields).enq)
+elseif entry == 'blocked' then
+  return {now, {id, fields, 'blocked', 0, 0, '', 0}, ''}
+elseif entry then
   local own = parse(fields)
   if (own.id or entry) == id then
     local enq = own.enq or string.match(entry, '^%d+')
-    if level then return found({entry, prioritised(fields, level), 'waiting', 0, releases(entry), '', 0}, enq) end
+    if level then return found({entry, fields, 'waiting', 0, releases(entry), '', 0}, enq) end
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     fields = tried.fields(turns, entry, fields)
     if not row then return found({entry, fields, 'waiting', 0, releases(entry), '', 0}, enq) end

@@ -273,7 +273,7 @@ while at <= #ARGV and (#reply == 0 or fitting(budget, 1) > 0) do
 end
 for i = 1, stages do
   local q = queues[names[i]]
-  for _, state in ipairs(histories.STATES) do histories.write(q, state) end
+  histories.write(q)
   publish_noted(q, worker)
 end
 if #dead_ids > 0 then reply[#reply + 1] = dead_ids end

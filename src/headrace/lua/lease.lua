@@ -142,8 +142,8 @@ local q = {
   -- @queue without held, ready, resting, settled, shares, slots, stopped
   worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
   dead_limit = dead_limit, now = clock(), levels = (ttl > 0 and level_streams or known_streams)(stats, levels),
-  taken = {}, fresh = {}, entries = {}, dead_ids = {}, why = {},
-  attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0, budget = BUDGET,
+  taken = {}, fresh = {}, entries = {}, dead_ids = {}, why = {}, letters = {}, over_dead = {}, room = runs.room(),
+  spent = 0, budget = BUDGET,
 }
 q.limits = rate_limits(q, buckets)
 local nothing = leasing.begin(q)
@@ -177,10 +177,10 @@ local healing_still = q.putting and q.state[3] and redis.call('HEXISTS', stats, 
 if not healing_still then newer.read(q) end
 if q.order then
   turning.write(q)
-  turning.put_behind(q, q.others, 0)
+  hand_to(q.jobs, 'behind', q.others, 0)
 end
 newer.read_levels(q)
 if q.largest > tonumber(q.state[2] or 4096) then keep_max_job_size(stats, q.largest) end
 if q.suspects and #q.entries + #q.fresh == 0 and not q.short then older.suspect(q, 0) end
 if q.apart then wanted = 1 end
-return answer(leasing.finish(q, q.fresh, q.limits, q.exact, q.limit, wanted, q.further or q.short or q.passed))
+return answer(leasing.finish(q, q.fresh, q.limit, wanted, q.further or q.short or q.passed))

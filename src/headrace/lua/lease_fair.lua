@@ -115,7 +115,7 @@ local q = {
   worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
   dead_limit = dead_limit, now = clock(),
   levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, dead_ids = {}, why = {},
-  attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
+  letters = {}, over_dead = {}, room = runs.room(), spent = 0,
 }
 q.fair, q.chunk, q.left, q.others = true, 16, reading.JOBS, {}
 q.limits = rate_limits(q, buckets)
@@ -201,7 +201,7 @@ picking.admit(q)
 -- 6. The writes.
 if q.order then
   turning.write(q)
-  turning.put_behind(q, q.others, 0)
+  hand_to(q.jobs, 'behind', q.others, 0)
 end
 q.rows, q.carry = filing.all(q, batch), redis.call('EXISTS', released) == 1
 if q.largest > tonumber(q.state[2] or 4096) then keep_max_job_size(stats, q.largest) end
@@ -226,6 +226,6 @@ if #q.picks == 0 and not q.further and not q.has_lines and redis.call('EXISTS', 
 end
 local again = short and left or q.apart or #q.entries < q.limit and (q.further or q.passed) or #q.dead_ids > 0
 limit = math.min(limit, wanted)
-return answer(leasing.finish(q, {}, q.limits, q.exact, limit, wanted, again, {
+return answer(leasing.finish(q, {}, limit, wanted, again, {
   q.further and 1 or 0, t.structure,
 }))

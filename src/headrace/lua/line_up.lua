@@ -28,7 +28,7 @@ reading.at_new(q, 'parked:new')
 picking.admit(q)
 if q.order then
   turning.write(q)
-  turning.put_behind(q, q.others, 0)
+  hand_to(q.jobs, 'behind', q.others, 0)
 end
 filing.all(q, 1)
 keep_max_job_size(stats, q.largest)

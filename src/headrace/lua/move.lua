@@ -158,8 +158,9 @@ if added + late > 0 then
   redis.call('HINCRBY', stats, 'deleted', added + late)
   redis.call('HINCRBY', to_stats, 'enqueued', added + late)
 end
-local whither = 'moved to ' .. name_of(to_jobs)
-keep_ends(listening.history, ends, ended, 'deleted', ids_moved, {reasons = whither})
+local over, whither = {}, 'moved to ' .. name_of(to_jobs)
+for i, id in ipairs(ids_moved) do over[i] = {id = id, reason = whither} end
+keep_ends(listening.history, ends, ended, 'deleted', over)
 if #ids_moved > 0 then redis.call('ZREM', to_cancels, unpack(ids_moved)) end
 if listening.deleted then publish(events, 'deleted', ids_moved) end
 if heard_there.added then publish(to_events, 'added', ids_moved) end

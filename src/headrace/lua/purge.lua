@@ -18,7 +18,7 @@ holds.check(q)
 local listening = listeners(stats, events, 'deleted')
 require_history(listening.history, ends, ended)
 q.traces = listening.history and runs.room()
-local gone, ids_gone, budget = 0, {}, new_budget()
+local gone, ids_gone, over, budget = 0, {}, {}, new_budget()
 local function spent() return budget.left <= 0 or fitting(budget, 1) == 0 end
 local function remove(entry, fields, level)
   local own = parse(fields)
@@ -137,6 +137,7 @@ until not order[at] or gone >= limit or looks <= 0 or spent()
 if #places > 0 then redis.call('ZREM', lines, unpack(places)) end
 if not order[at] then tidy_lines(q, 0) end
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
-keep_ends(listening.history, ends, ended, 'deleted', ids_gone, {runs = runs.traces(q, ids_gone)})
+for i, id in ipairs(ids_gone) do over[i] = {id = id} end
+keep_ends(listening.history, ends, ended, 'deleted', runs.traced(q, over))
 if listening.deleted then publish(events, 'deleted', ids_gone) end
 return answer({gone, order[at] and order[at] .. ' ' .. (from or '-') or ''})

@@ -97,7 +97,7 @@ if listening.promoted then publish(events, 'promoted', promoted) end
 for level = 1, ageing > 0 and q.levels.n or 0 do
   local stayed = room > 0 and redis.call('XPENDING', jobs, 'workers', 'IDLE', ageing, '-', '+', room, front_of(level)) or {}
   for i = 1, #stayed do stayed[i] = stayed[i][1] end
-  park_at(jobs, front_of(level - 1), stayed)
+  hand_to(jobs, front_of(level - 1), stayed)
   local older_than = string.format('%.0f', math.max(0, now - ageing))
   local page, left = stretch(budget, q.levels[level], '-', older_than, room)
   raise_level(q, level, level - 1, page)

@@ -24,7 +24,7 @@ local listening = listeners(stats, events, 'retried', 'dead')
 require_history(listening.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
 local reply, first, retried, dead_ids, why, room = {}, false, {}, {}, {}, runs.room()
-local dying = {attempts = {}, workers = worker, reasons = {}, jobs = {}, runs = {}, deliveries = {}} -- beside `dead_ids`
+local over, why_dead = {}, {}
 local now, keyed = clock(), redis.call('EXISTS', turns) == 1
 local watched = redis.call('EXISTS', deaths) == 1
 for i = items, #ARGV, 5 do
@@ -72,13 +72,13 @@ for i, entry in ipairs(entries) do
     end
     if last then
       if listening.history then
-        dying.jobs[#dead_ids + 1] = compose(own_fields, headers)
-        dying.runs[#dead_ids + 1] = ran and runs.kept(steps, id, room) or nil
-        dying.deliveries[#dead_ids + 1] = ran and deliveries or nil
+        over[#over + 1] = {
+          id = id, attempt = string.format('%.0f', deliveries - releases), worker = worker, reason = short,
+          fields = compose(own_fields, headers), run = ran and runs.kept(steps, id, room), delivery = deliveries,
+        }
       end
       keep_dead(q, dead_limit, reason, worker, releases, own_fields, headers)
-      reply[i], dead_ids[#dead_ids + 1], dying.reasons[#dead_ids + 1] = 2, id, short
-      dying.attempts[#dead_ids] = string.format('%.0f', deliveries - releases)
+      reply[i], dead_ids[#dead_ids + 1], why_dead[#dead_ids + 1] = 2, id, short
     elseif stays then
       tried.keep(turns, entry, own_fields)
       if due == 0 then wake_many(wake, 1) end
@@ -101,7 +101,7 @@ for i, entry in ipairs(entries) do
   end
 end
 if first then wake_one(wake) end
-keep_ends(listening.history, ends, ended, 'dead', dead_ids, dying)
+keep_ends(listening.history, ends, ended, 'dead', over)
 if listening.retried then publish(events, 'retried', retried, worker, why) end
-if listening.dead then publish(events, 'dead', dead_ids, worker, dying.reasons) end
+if listening.dead then publish(events, 'dead', dead_ids, worker, why_dead) end
 return answer(reply)

@@ -14,20 +14,9 @@ require_hashes(ids, bodies, blocked, steps)
 require_sorted_sets(asleep)
 require_streams(wake)
 -- 1. The job, and when it was enqueued first.
-local entry, fields, enq = redis.call('HGET', ids, id), nil, ''
-if entry == 'delayed' or entry == 'blocked' then
-  local body = redis.call('HGET', entry == 'delayed' and bodies or blocked, id)
-  fields = body and stored(body)
-elseif entry then
-  local stream, number = entry_of(q, entry)
-  local row = stream and redis.call('XRANGE', stream, number, number)[1]
-  fields = row and row[2]
-else
-  local is_one, found = is_entry_id(q, id)
-  if is_one then entry, fields = id, found end
-end
+local entry, fields = job_by_id(q, id)
 if not fields then return answer(0) end
-enq = parse(fields).enq or string.match(entry, '^%d+') or ''
+local enq = parse(fields).enq or string.match(entry, '^%d+') or ''
 -- 2. Its wait, if it has one, or the signal is kept.
 local run, now = runs.of(steps, id, enq), clock()
 local open, sent = run.open[name], ARGV[value] or false

@@ -84,13 +84,8 @@ function runs.report_child(link, id, state, text, size)
 end
 -- Let the ids of children be taken for *ms* from now on.
 function runs.note_reported(reported, ids, ms)
-  local now, rows = clock(), {}
-  local until_when = string.format('%.0f', now + ms)
-  for _, id in ipairs(ids) do rows[#rows + 1], rows[#rows + 2] = until_when, id end
-  local over = redis.call('ZRANGEBYSCORE', reported, '-inf', string.format('%.0f', now), 'LIMIT', 0, #ids + 100)
-  if #over > 0 then redis.call('ZREM', reported, unpack(over)) end
-  redis.call('ZADD', reported, unpack(rows))
-  redis.call('PEXPIRE', reported, runs.REPORT_MS)
+  local now = clock()
+  keep_until(reported, ids, now + ms, now)
 end
 -- Keep the end of a child for a parent in another slot.
 function runs.keep_report(links, link, id, state, text, size)

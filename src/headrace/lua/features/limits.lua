@@ -24,6 +24,8 @@ function holds.place(entry)
   local ms, number = string.match(entry, '^(%d+)%-(%d+)$')
   return string.char(96 + #ms) .. ms .. string.char(96 + #number) .. number
 end
+-- Whether entry ID *a* is after *b*. Lua's numbers do not hold 64 bits.
+function holds.is_after(a, b) return holds.place(a) > holds.place(b) end
 -- The entry of the place that is in a text from *at* on, and where the place ends.
 function holds.entry_at(text, at)
   local number = at + string.byte(text, at) - 95

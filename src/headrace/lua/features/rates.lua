@@ -22,14 +22,8 @@ function pace.set_score(member, at)
 end
 function pace.write_scores(rates)
   local flat = {}
-  for member, at in pairs(pace.changed) do
-    flat[#flat + 1], flat[#flat + 2] = at, member
-    if #flat == 1000 then
-      redis.call('ZADD', rates, unpack(flat))
-      flat = {}
-    end
-  end
-  if #flat > 0 then redis.call('ZADD', rates, unpack(flat)) end
+  for member, at in pairs(pace.changed) do flat[#flat + 1], flat[#flat + 2] = at, member end
+  in_parts(flat, function(...) redis.call('ZADD', rates, ...) end)
 end
 -- The time at which a bucket is full. It is never later than for an empty bucket, or a clock that went back would keep
 -- the bucket empty. The corrected time is stored, or the next call would find the bucket as empty.
@@ -88,9 +82,9 @@ end
 -- Admit a job by the limits of its keys, and spend its tokens: then nil. Otherwise answer when it is due. Jobs that
 -- wait for a bucket are due one step after the other, and a new job waits behind them.
 pace.given = {} -- when the last job that waited for a bucket is due
-function pace.admit(rates, limited, limits, now, fields, waited)
-  local charge, due, behind = {}, 0, {}
-  for _, limit in ipairs(limits) do
+function pace.admit(q, fields, waited)
+  local rates, now, charge, due, behind = q.rates, q.exact, {}, 0, {}
+  for _, limit in ipairs(q.limits) do
     local value
     for i = 1, limit.name ~= '' and #fields or 0, 2 do
       if fields[i] == limit.name then value = fields[i + 1] end
@@ -99,7 +93,7 @@ function pace.admit(rates, limited, limits, now, fields, waited)
       local member = #limit.name .. limit.name .. value
       local full = pace.bucket(rates, 'k' .. member, now, limit)
       local first = full - (limit.burst - 1) * limit.step -- when there is a token
-      local last = pace.last_due(rates, limited, 'w' .. member, now)
+      local last = pace.last_due(rates, q.limited, 'w' .. member, now)
       charge[#charge + 1] = {full + limit.step, 'k' .. member}
       if first > now + EARLY or not waited and (last > now or pace.unseen and last > pace.unseen - 1) then
         local turn = waited and pace.given[member] or not waited and last or 0

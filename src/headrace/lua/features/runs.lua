@@ -190,21 +190,19 @@ function runs.of_job(steps, own)
   if run and own.enq and run.enq ~= '' and run.enq ~= own.enq then return nil end
   return run or nil
 end
--- Remove the run of a job that leaves. With *traces* of q, it is kept there for the history; these have the room, too.
-function runs.leave(q, id)
-  if q.traces then q.traces[id] = runs.kept(q.steps, id, q.traces) end
-  runs.forget(q.steps, id)
-end
+-- Remove the runs of jobs that leave. With *traces* of q, they are kept there for the history; these have the room, too.
 function runs.remove(q, ids)
-  for i = 1, #ids do runs.leave(q, ids[i]) end
+  for _, id in ipairs(ids) do
+    if q.traces then q.traces[id] = runs.kept(q.steps, id, q.traces) end
+    runs.forget(q.steps, id)
+  end
 end
 -- Forget when suspended runs are due.
 function runs.wake(q, entries) redis.call('ZREM', q.asleep, unpack(entries)) end
--- The kept runs of some jobs, beside their *ids*.
-function runs.traces(q, ids)
-  local found = {}
-  for i, id in ipairs(ids) do found[i] = q.traces and q.traces[id] or nil end
-  return found
+-- Add the kept runs of ended jobs: see keep_ends.
+function runs.traced(q, over)
+  for _, one in ipairs(q.traces and over or {}) do one.run = q.traces[one.id] end
+  return over
 end
 -- Add an ended delivery to the deliveries of a run. *began*: in ms, 0 if that is not known. *number*, *worker*: of a
 -- suspended delivery; nil of others, as the job knows them. Answers the ms that all deliveries ran.

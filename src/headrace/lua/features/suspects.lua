@@ -22,9 +22,7 @@ function suspects.next(q, idle, may)
   local first, fewest = nil, math.huge
   for i, number in ipairs(redis.call('HMGET', q.deaths, unpack(entries))) do
     number = tonumber(number or 0)
-    if number < fewest then
-      if not may or may(entries[i]) then first, fewest = rows[i], number end
-    end
+    if number < fewest and (not may or may(entries[i])) then first, fewest = rows[i], number end
   end
   return first
 end

@@ -1,13 +1,7 @@
 -- Jobs leave their queue, or their places in it: their entries, all data under the entries' names, and their ids. Jobs
 -- that keep their entries end their leases in finish.
--- Forget the data under the names of entries: deadlines, releases, due times of rate limits, turns of keys, slots.
-local function forget_entries(q, names)
-  redis.call('ZREM', q.leases, unpack(names))
-  redis.call('ZREM', q.limited, unpack(names))
-  redis.call('HDEL', q.released, unpack(names))
-  -- @hooks forgets(q, names)
-end
--- Remove entries: answers as depart does.
+-- Remove entries, and the data under their names: deadlines, releases, due times of rate limits, turns of keys, slots.
+-- Answers as depart does.
 local function remove_entries(q, names)
   local number, leased, gone = 0, false, {}
   if #names == 1 then
@@ -26,7 +20,11 @@ local function remove_entries(q, names)
       number = number + gone[i]
     end
   end
-  if not q.unnoted then forget_entries(q, names) end
+  if q.unnoted then return number, leased, gone end
+  redis.call('ZREM', q.leases, unpack(names))
+  redis.call('ZREM', q.limited, unpack(names))
+  redis.call('HDEL', q.released, unpack(names))
+  -- @hooks forgets(q, names)
   return number, leased, gone
 end
 -- Free the *ids* of jobs whose entries are *gone*. Another job may own an id: a foreign producer added a second job with

@@ -1,11 +1,4 @@
 -- Ends the leases of jobs that stay in the queue, for each feature. Jobs that leave the queue, or get other entries, end theirs in depart.
--- Hand entries to a consumer. JUSTID: that is no delivery, and a count that went back would repeat a token.
-local function park_at(jobs, owner, entries)
-  if #entries == 0 then return end
-  entries[#entries + 1] = 'JUSTID'
-  redis.call('XCLAIM', jobs, 'workers', owner, 0, unpack(entries))
-  entries[#entries] = nil
-end
 -- Move leased entries to the front of their level, and suspects to their own consumer. Jobs are read for their level, and
 -- for their id if there are listeners. Answers the ids.
 local function to_front(q, entries, how)
@@ -32,9 +25,9 @@ local function to_front(q, entries, how)
       fronts[front] = fronts[front] or {}
       table.insert(fronts[front], entries[i])
     end
-    for front, some in pairs(fronts) do park_at(jobs, front, some) end
+    for front, some in pairs(fronts) do hand_to(jobs, front, some) end
   else
-    park_at(jobs, front_of(0), entries)
+    hand_to(jobs, front_of(0), entries)
   end
   return ids
 end
@@ -52,7 +45,7 @@ end
 local function finish(q, entries, how)
   local ids = {}
   if not how.parked then
-    if how.to then park_at(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end
+    if how.to then hand_to(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end
   end
   if #entries == 0 then return ids end
   if how.hidden then -- they take no entry that has a deadline of its own

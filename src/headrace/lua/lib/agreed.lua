@@ -134,11 +134,7 @@ function agreed.change(q)
       fronts[front] = fronts[front] or {}
       table.insert(fronts[front], rows[i][1])
     end
-    for front, some in pairs(fronts) do
-      if owner == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
-      some[#some + 1] = 'JUSTID'
-      redis.call('XCLAIM', q.jobs, 'workers', front, 0, unpack(some))
-    end
+    for front, some in pairs(fronts) do hand_to(q.jobs, front, some, owner == 'parked:new' and 0) end
     if #rows > 0 then return false end
   end
   local after = redis.call('HMGET', q.terms, 'next', 'next_packed')

@@ -1,35 +1,22 @@
 -- Count the jobs in each state, the jobs that have left the queue, and the held entries (*q.held*, if that is given). A
 -- run that sleeps is delayed, and a run that waits for a signal is blocked. A job in a line waits, or is parked. Answers
--- also which consumers hold entries.
+-- also how many entries each consumer holds.
 local function count_states(q)
-  local pending, parked, idle, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
-  local asleep, waits, lined, holding = 0, 0, 0, {}
+  local behind_first, parked, holding = 0, 0, {}
   local length = redis.call('XLEN', q.jobs)
   for _, stream in ipairs(q.levels) do behind_first = behind_first + redis.call('XLEN', stream) end
   local summary = redis.pcall('XPENDING', q.jobs, 'workers')
-  if not summary.err then
-    pending = summary[1]
-    for _, consumer in ipairs(summary[4] or {}) do
-      holding[consumer[1]] = true
-      local suspended = runs.state(consumer[1])
-      if suspended == 'delayed' then
-        asleep = tonumber(consumer[2])
-      elseif suspended == 'blocked' then
-        waits = tonumber(consumer[2])
-      elseif is_lined(consumer[1]) then
-        lined = lined + consumer[2]
-      elseif is_parked(consumer[1]) then
-        parked = parked + consumer[2]
-      end
-      if consumer[1] == 'idle' then idle = tonumber(consumer[2]) end
-      if consumer[1] == 'limited' then limited = tonumber(consumer[2]) end
-      if consumer[1] == 'behind' then behind = tonumber(consumer[2]) end
-    end
+  for _, consumer in ipairs(summary[4] or {}) do
+    local owner, number = consumer[1], tonumber(consumer[2])
+    holding[owner] = number
+    if is_parked(owner) and not is_lined(owner) and not runs.suspended(owner) then parked = parked + number end
   end
+  local limited, asleep, waits = holding.limited or 0, holding[runs.ASLEEP] or 0, holding[runs.WAITS] or 0
   local numbers = redis.call('HMGET', q.stats, 'enqueued', 'completed', 'cancelled', 'deleted', 'dead_trimmed', 'added')
   for i = 1, 6 do numbers[i] = tonumber(numbers[i] or 0) end
   numbers[1] = numbers[1] + math.max(0, (ever_added(q.jobs, q.levels) or 0) - numbers[6])
-  local undelivered = idle + behind + lined
+  local pending = summary[1] or 0
+  local undelivered = (holding.idle or 0) + (holding.behind or 0) + (holding['parked:new'] or 0)
   local waiting, leased = length - pending + undelivered, pending - parked - undelivered - limited - asleep - waits
   if waiting < 0 then -- an entry that was removed by XDEL by hand, while in the pending list, is in no state any more
     waiting, leased = 0, leased + waiting

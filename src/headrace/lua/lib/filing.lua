@@ -66,11 +66,15 @@ function filing.lease(q)
   if #named > 0 then
     local held, some, news = redis.call('HMGET', q.held, unpack(named)), {}, {}
     for i, entry in ipairs(named) do
-      if held[i] then gone[entry] = true elseif fronts[entry] then some[#some + 1] = entry else news[#news + 1] = entry end
-    end
-    for _, entry in ipairs(some) do
-      local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
-      counts[entry] = row and row[4] + 1
+      if held[i] then
+        gone[entry] = true
+      elseif fronts[entry] then
+        some[#some + 1] = entry
+        local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
+        counts[entry] = row and row[4] + 1
+      else
+        news[#news + 1] = entry
+      end
     end
     if #news > 0 then news[#news + 1], news[#news + 2] = 'RETRYCOUNT', 1 end
     for _, list in ipairs({some, news}) do
@@ -99,10 +103,7 @@ function filing.lease(q)
       end
     end
   end
-  if #idle > 0 then
-    idle[#idle + 1], idle[#idle + 2], idle[#idle + 3] = 'RETRYCOUNT', 1, 'JUSTID'
-    redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, unpack(idle))
-  end
+  hand_to(q.jobs, q.worker, idle, 1)
   return rows
 end
 function filing.refund(q, pick)
@@ -149,30 +150,21 @@ function filing.slots(q, batch, leased)
 end
 -- Put the jobs that were not picked into lines. With lines, or without a lease, new jobs were read to their consumer.
 function filing.rest(q)
-  local owners, filed = {}, {}
-  local function claim(owner, entry)
-    owners[owner] = owners[owner] or {}
-    table.insert(owners[owner], entry)
-  end
+  local owners, filed = {['parked:new'] = {}, ['parked:front'] = {}}, {}
   local function cost(entry) return holds.cost(q.costs[entry] or 0) end
   for _, line in ipairs(q.all_lines) do
     for i = line.front_at, line.fronts and #line.fronts or 0 do
       local row = line.fronts[i]
-      claim(row.count == 0 and 'parked:new' or 'parked:front', row[1])
+      table.insert(owners[row.count == 0 and 'parked:new' or 'parked:front'], row[1])
       filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. row.place .. (row.count == 0 and '' or '+') .. cost(row[1])
     end
     for i = line.new_at, line.news and #line.news or 0 do
-      if q.reader ~= 'parked:new' then claim('parked:new', line.news[i][1]) end
+      if q.reader ~= 'parked:new' then table.insert(owners['parked:new'], line.news[i][1]) end
       filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. holds.place(line.news[i][1]) .. cost(line.news[i][1])
     end
   end
   for owner, entries in pairs(owners) do
-    for i = 1, #entries, 1000 do
-      local some = {unpack(entries, i, math.min(#entries, i + 999))}
-      if owner == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
-      some[#some + 1] = 'JUSTID'
-      redis.call('XCLAIM', q.jobs, 'workers', owner, 0, unpack(some))
-    end
+    hand_to(q.jobs, owner, entries, owner == 'parked:new' and 0)
   end
   in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)
   if #filed > 0 then

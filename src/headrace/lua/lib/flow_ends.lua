@@ -1,28 +1,20 @@
 -- The ends of jobs of flows for the histories of their queues, which are written at the end of the script: see flow_run.
--- *more* has the known facts of the job: attempt, worker, reason, fields, run, deliveries.
-local histories = {room = runs.room(), STATES = {'completed', 'cancelled', 'dead'}, CHILDREN_BYTES = 16384}
+-- *more* has the known facts of the job, as keep_ends has them.
+local histories = {room = runs.room(), CHILDREN_BYTES = 16384}
 function histories.add(q, state, id, more)
   if not q.history then return end
-  q.over = q.over or {}
-  local some = q.over[state] or {ids = {}, attempts = {}, workers = {}, reasons = {}, jobs = {}, runs = {}, deliveries = {}}
-  local n = #some.ids + 1
-  some.ids[n] = id
-  some.attempts[n] = more.attempt or 0
-  some.workers[n] = more.worker or ''
-  some.reasons[n] = more.reason or ''
-  some.jobs[n] = more.fields or false
-  some.runs[n] = more.run or nil
-  some.deliveries[n] = more.run and more.deliveries or 0
-  q.over[state] = some
+  q.over = q.over or {completed = {}, cancelled = {}, dead = {}}
+  more.id = id
+  table.insert(q.over[state], more)
 end
 function histories.note(q, state, id, more)
   note_event(q, state, id)
   histories.add(q, state, id, more)
 end
 -- Of two ends of one job in one script, the later state counts.
-function histories.write(q, state)
-  local some = q.over and q.over[state]
-  if some then keep_ends(q.history, q.ends, q.ended, state, some.ids, some) end
+function histories.write(q)
+  if not q.over then return end
+  for _, state in ipairs({'completed', 'cancelled', 'dead'}) do keep_ends(q.history, q.ends, q.ended, state, q.over[state]) end
 end
 -- The end of a job whose entry, of this *body*, is about to be removed; *row* is its own of the pending list.
 function histories.of_entry(q, id, entry, body, row)
@@ -37,7 +29,7 @@ function histories.of_entry(q, id, entry, body, row)
     attempts = own.attempts,
     fields = compose(own, headers),
     run = runs.kept(q.steps, id, histories.room),
-    deliveries = count,
+    delivery = count,
   }
 end
 -- Add the places of a job's children to its fields: how many have completed, failed and were cancelled, and the id, the
@@ -74,5 +66,5 @@ function histories.of_removed(q, run, id)
   if entry == 'delayed' then return {fields = jobs_kept.headers(redis.call('HGET', q.bodies, id) or '')} end
   local body = entry and string.match(entry, '^%d+%-%d+$') and redis.call('XRANGE', q.jobs, entry, entry)[1]
   local more = body and histories.of_entry(q, id, entry, body) or {}
-  return {fields = more.fields, run = more.run, deliveries = more.deliveries}
+  return {fields = more.fields, run = more.run, delivery = more.delivery}
 end

@@ -1,6 +1,5 @@
 -- Take a record of a queue's trends, once a minute: see trend_records.
 -- Is a record due? *last*: the time of the last one, from the stats; nil without trends.
--- Is a record due? *last*: the time of the last one, from the stats; nil without trends.
 local function trend_due(last, now)
   return last and math.floor((tonumber(last) or 0) / 60000) ~= math.floor(now / 60000)
 end

@@ -96,30 +96,27 @@ function leasing.hand_out(q, entry, fields, count)
     own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
     own.enq = own.enq or string.match(entry, '^%d+')
     if deaths > 0 then redis.call('HDEL', q.deaths, entry) end
-    local trace = q.listening.history and runs.of_job(q.steps, own) and runs.kept(q.steps, own.id, q.attempts.room)
+    local trace = q.listening.history and runs.of_job(q.steps, own) and runs.kept(q.steps, own.id, q.room)
     local letter = keep_dead(q, q.dead_limit, reason, q.worker, releases, own, headers)
     local n = #q.dead_ids + 1
-    q.dead_ids[n], q.why[n], q.attempts[n], q.attempts.died[n] = own.id, reason, string.format('%.0f', attempt - 1), letter
-    q.attempts.jobs[n] = q.listening.history and compose(own, headers)
-    q.attempts.runs[n] = trace or nil
-    q.attempts.deliveries[n] = trace and tonumber(own.attempt) or nil
+    q.dead_ids[n], q.why[n], q.letters[n] = own.id, reason, letter
+    q.over_dead[n] = q.listening.history and {
+      id = own.id, attempt = string.format('%.0f', attempt - 1), reason = reason, fields = compose(own, headers),
+      run = trace, delivery = tonumber(own.attempt),
+    } or nil
   else
     q.taken[#q.taken + 1] = {entry, fields, count, releases, q.max_attempts > 0 and deaths >= suspects.FROM and deaths or nil}
     q.entries[#q.entries + 1] = entry
   end
 end
 -- Records and events of the jobs that were handed out, and the time of the next call. *again*: there may be more jobs.
--- *more*: what else the reply has. Answers the
--- reply, and its record.
-function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
+-- *more*: what else the reply has. Answers the reply, and its record.
+function leasing.finish(q, fresh, limit, wanted, again, more)
   local now, entries, listening = q.now, q.entries, q.listening
   if q.duration ~= '' then
     for i = 1, #entries do redis.call('ZADD', q.leases, string.format('%.0f', now + tonumber(q.duration)), entries[i]) end
   end
-  keep_ends(listening.history, q.ends, q.ended, 'dead', q.dead_ids, {
-    attempts = q.attempts, reasons = q.why, jobs = q.attempts.jobs, runs = q.attempts.runs,
-    deliveries = q.attempts.deliveries,
-  })
+  keep_ends(listening.history, q.ends, q.ended, 'dead', q.over_dead)
   if listening.dead then publish(q.events, 'dead', q.dead_ids, q.worker, q.why) end
   if listening.leased then
     local ids_leased = {}
@@ -137,17 +134,17 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
     end
   end
   if again then next_due = 0 end -- there may be more jobs behind postponed ones, and beyond 1 MiB
-  pace.spend(q.rates, limits, exact, #entries)
+  pace.spend(q.rates, q.limits, q.exact, #entries)
   local cut = limit < wanted and #entries == limit -- cut by the limit: there may be more jobs at the next token
-  if cut then next_due = select(2, pace.room(q.rates, limits, exact, 1)) end
+  if cut then next_due = select(2, pace.room(q.rates, q.limits, q.exact, 1)) end
   if q.state[4] and #entries > 0 then open_gate(q, q.gate, q.state[4], now) end
   pace.write_scores(q.rates)
   if q.keyed then redis.call('ZREMRANGEBYSCORE', q.rates, '-inf', math.min(now, pace.unseen and pace.unseen - 1 or now)) end
   local reply = {cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
   if #q.dead_ids > 0 or more then
-    reply[7], reply[8] = q.levels.beyond or 0, q.attempts.died
+    reply[7], reply[8] = q.levels.beyond or 0, q.letters
     if more then reply[9], reply[10] = unpack(more) end
   end
-  if #q.dead_ids > 0 then entries[#entries + 1] = q.attempts.died end
+  if #q.dead_ids > 0 then entries[#entries + 1] = q.letters end
   return reply, entries -- recorded without the payloads
 end

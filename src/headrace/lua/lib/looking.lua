@@ -4,7 +4,7 @@ local looking = {RAISED = 150}
 function looking.put_pending(q, row, owner)
   local entry = row[1]
   if q.watched and suspects.deaths(q.deaths, entry, q.max_attempts) then
-    park_at(q.jobs, SUSPECTS, {entry})
+    hand_to(q.jobs, SUSPECTS, {entry})
     q.left, q.passed = q.left - 1, true
     return
   end
@@ -12,13 +12,8 @@ function looking.put_pending(q, row, owner)
   if body then
     if q.order then turning.read(q, {body}) end
     reading.put(q, body, owner, owner == 'idle' and 0 or row[4])
-  else -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
-    redis.call('XACK', q.jobs, 'workers', entry)
-    if q.order then
-      turning.write(q)
-      forget_turns(q, {entry})
-      q.heads, q.passed = {}, true
-    end
+  else
+    turning.forget(q, entry)
   end
 end
 function looking.at_consumer(q, owner)
@@ -34,9 +29,8 @@ function looking.at_consumer(q, owner)
   end
   q.further = true
 end
--- Jobs that are due, came back, or woke a reader, and new ones. *consumer*: the one that reads new ones; *rows*: the
--- first of these, if they were read before.
-function looking.at_all(q, consumer, rows)
+-- Jobs that are due, came back, or woke a reader, and new ones. *consumer*: the one that reads new ones.
+function looking.at_all(q, consumer)
   for _, entry in ipairs(q.awake) do
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
     if row and runs.suspended(row[2]) then
@@ -48,10 +42,8 @@ function looking.at_all(q, consumer, rows)
   end
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', q.limited, '-inf', q.now, 'LIMIT', 0, 100)) do
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1, 'limited')[1]
-    if row then
-      if reading.fits(q, 1) == 0 then break end
-      looking.put_pending(q, row, 'limited')
-    end
+    if row and reading.fits(q, 1) == 0 then break end
+    if row then looking.put_pending(q, row, 'limited') end
     redis.call('ZREM', q.limited, entry)
   end
   for level = 0, q.levels.n do
@@ -59,7 +51,7 @@ function looking.at_all(q, consumer, rows)
   end
   looking.at_consumer(q, 'idle')
   -- If the group was lost, jobs from before that may not all be in front yet.
-  if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then reading.at_new(q, consumer, rows) else q.further = true end
+  if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then reading.at_new(q, consumer) else q.further = true end
 end
 -- The next jobs of a later level, which move to the jobs stream.
 function looking.at_level(q, level, consumer)

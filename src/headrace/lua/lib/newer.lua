@@ -42,7 +42,7 @@ function newer.hand_out(q, rows)
     else
       if q.plain then newer.unflatten(q) end
       bytes = size_of(fields)
-      local due = q.keyed and pace.admit(q.rates, q.limited, q.limits, q.exact, fields, false)
+      local due = q.keyed and pace.admit(q, fields, false)
       if q.order and not turning.takes(q, entry) then
         q.others[#q.others + 1] = entry
       elseif due then

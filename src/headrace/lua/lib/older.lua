@@ -18,21 +18,20 @@ function older.put_off(q, some, dues, count)
   if #some == 0 then return end
   redis.call('ZADD', q.limited, unpack(dues))
   if not count then return end
-  some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
-  redis.call('XCLAIM', q.jobs, 'workers', 'limited', 0, unpack(some))
+  hand_to(q.jobs, 'limited', some, count)
 end
 -- Read a job of a pending list, once. *waited*: whether it waited for its turn.
 function older.claim_admitted(q, row, count, waited)
   local entry = row[1]
   local body = redis.call('XRANGE', q.jobs, entry, entry)[1]
-  local due = body and pace.admit(q.rates, q.limited, q.limits, q.exact, body[2], waited)
+  local due = body and pace.admit(q, body[2], waited)
   if body and q.order then turning.read(q, {body}) end
   if not body then
-    redis.call('XACK', q.jobs, 'workers', entry)
+    turning.forget(q, entry)
   elseif q.order and not turning.takes(q, entry) then
     weigh_job(q, body[2])
     redis.call('ZREM', q.limited, entry)
-    turning.put_behind(q, {entry}, count)
+    hand_to(q.jobs, 'behind', {entry}, count)
   elseif due then
     weigh_job(q, body[2])
     older.put_off(q, {entry}, {math.ceil(due), entry}, not waited and count)
@@ -64,21 +63,13 @@ function older.claim(q, rows, from, to, idle)
         leasing.hand_out(q, entry, fields, counts[entry])
       else
         weigh_job(q, fields)
-        turning.put_behind(q, {entry}, counts[entry] - 1)
+        hand_to(q.jobs, 'behind', {entry}, counts[entry] - 1)
       end
     end
   end
   for i = from, to do
-    if not there[rows[i][1]] then older.forget_removed(q, rows[i][1]) end
+    if not there[rows[i][1]] then turning.forget(q, rows[i][1]) end
   end
-end
--- An entry was removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not.
-function older.forget_removed(q, entry)
-  redis.call('XACK', q.jobs, 'workers', entry)
-  if not q.order then return end
-  turning.write(q)
-  forget_turns(q, {entry})
-  q.heads, q.passed = {}, true
 end
 -- The jobs of a consumer that waits with them. They take the places of removed and dead jobs, or new jobs would overtake
 -- them; for a bounded number of rounds.
@@ -117,7 +108,7 @@ function older.due(q)
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1, 'limited')[1]
     if row and portion.fits(q, 1) == 0 then break end
     if row and q.watched and suspects.deaths(q.deaths, entry, q.max_attempts) then
-      park_at(q.jobs, SUSPECTS, {entry})
+      hand_to(q.jobs, SUSPECTS, {entry})
       redis.call('ZREM', q.limited, entry)
       q.passed = true
     elseif row then

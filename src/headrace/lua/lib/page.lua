@@ -4,10 +4,10 @@
 -- large jobs are read too much. A budget belongs to one script. A script that writes jobs it has read weighs them
 -- again.
 local function new_budget(bytes) return {left = bytes or 1048576, largest = 0, step = 0.5} end
--- The number of jobs to read next: at most *limit*, and at most *most* (8) at once; 0 when the budget is spent.
-local function fitting(budget, limit, most)
+-- The number of jobs to read next: at most *limit*, and at most 8 at once; 0 when the budget is spent.
+local function fitting(budget, limit)
   local fit = budget.left <= 0 and 0 or budget.largest == 0 and 1 or math.max(0, math.floor(budget.left / budget.largest))
-  budget.step = math.min(2 * budget.step, most or 8)
+  budget.step = math.min(2 * budget.step, 8)
   return math.min(limit, fit, budget.step)
 end
 local function weigh(budget, fields)
@@ -17,8 +17,8 @@ local function weigh(budget, fields)
 end
 -- Entries of a stream that *read* answers, at most *limit*, within the budget; and whether there may be more. *read*
 -- gets the first ID and a number of entries.
-local function stretch_by(budget, read, from, limit, most)
-  local page, count = {}, fitting(budget, limit, most)
+local function stretch_by(budget, read, from, limit)
+  local page, count = {}, fitting(budget, limit)
   while count > 0 do
     local some = read(from, count)
     for i = 1, #some do
@@ -26,13 +26,13 @@ local function stretch_by(budget, read, from, limit, most)
       page[#page + 1] = some[i]
     end
     if #some < count then return page, false end
-    from, count = '(' .. page[#page][1], fitting(budget, limit - #page, most)
+    from, count = '(' .. page[#page][1], fitting(budget, limit - #page)
   end
   return page, true
 end
 -- The same for the entries of a stream from *from* to *to*.
-local function stretch(budget, stream, from, to, limit, most)
-  return stretch_by(budget, function(at, n) return redis.call('XRANGE', stream, at, to, 'COUNT', n) end, from, limit, most)
+local function stretch(budget, stream, from, to, limit)
+  return stretch_by(budget, function(at, n) return redis.call('XRANGE', stream, at, to, 'COUNT', n) end, from, limit)
 end
 -- One entry of a stream by its ID: nil without such an entry, false when the budget is spent.
 local function entry_at(budget, stream, entry)

@@ -52,10 +52,8 @@ function reading.put(q, row, owner, count)
     line.news[#line.news + 1] = row
   end
 end
--- New jobs, to this consumer. *rows*: the first ones, if they were read before.
-function reading.at_new(q, consumer, rows)
-  if rows and q.order then reading.turns(q, rows) end
-  for i = 1, rows and #rows or 0 do reading.put(q, rows[i]) end
+-- New jobs, to this consumer.
+function reading.at_new(q, consumer)
   while true do
     local number = reading.fits(q, q.left)
     local read = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', consumer, 'COUNT', number, 'STREAMS', q.jobs, '>')

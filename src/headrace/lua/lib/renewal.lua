@@ -1,9 +1,7 @@
 -- Renew the leases of these entries, which *worker* holds, from now on. *duration*: ms, '' for the worker's own. *ttl*:
 -- ms for which a worker without a heartbeat counts as alive.
 local function renew_leases(q, worker, held, duration, ttl, now)
-  held[#held + 1] = 'JUSTID' -- a renewal is no delivery
-  redis.call('XCLAIM', q.jobs, 'workers', worker, 0, unpack(held))
-  held[#held] = nil
+  hand_to(q.jobs, worker, held)
   if duration ~= '' then
     for i = 1, #held do redis.call('ZADD', q.leases, string.format('%.0f', now + tonumber(duration)), held[i]) end
   elseif redis.call('EXISTS', q.leases) == 1 then

@@ -5,7 +5,7 @@ local lost_group = dry and group_of(q.wake) and not group_of(q.jobs)
 local function dangles(entry) return dry and row_of(entry) and not job_at(entry) end
 local function would_park(entry)
   local group = dry and not row_of(entry) and job_at(entry) and group_of(q.jobs)
-  return group and not is_after(entry, right_place(group['last-delivered-id'], last_of(q.jobs)))
+  return group and not holds.is_after(entry, right_place(group['last-delivered-id'], last_of(q.jobs)))
 end
 local function would_hold(entry) return dry and q.agreed_on and job_at(entry) and is_leased(q, entry) end
 local function would_be_stale(id)

@@ -2,9 +2,9 @@
 -- repair_reading.
 -- The place that the group should have: before *last*, the end of the stream, and not before the delivered entries.
 local function right_place(last_handed, last)
-  local right = is_after(last_handed, last) and last or last_handed
+  local right = holds.is_after(last_handed, last) and last or last_handed
   local highest = redis.call('XPENDING', q.jobs, 'workers')[3]
-  return highest and is_after(highest, right) and highest or right
+  return highest and holds.is_after(highest, right) and highest or right
 end
 -- The groups exist, at their places.
 local function mend_group(last)
@@ -79,7 +79,7 @@ end
 -- How many rows of a page are not after *upto*.
 local function up_to(page, upto)
   local number = #page
-  while number > 0 and is_after(page[number][1], upto) do number = number - 1 end
+  while number > 0 and holds.is_after(page[number][1], upto) do number = number - 1 end
   return number
 end
 -- A page of the stream, and the same range of the pending list. The cursor also has the end: 'from end'.
@@ -99,7 +99,7 @@ local function walk_jobs()
   looked = looked + math.max(#page, #rows)
   local upto = last -- the end of the shorter list
   if more then upto = page[#page][1] end
-  if #rows == limit and is_after(upto, rows[limit][1]) then upto = rows[limit][1] end
+  if #rows == limit and holds.is_after(upto, rows[limit][1]) then upto = rows[limit][1] end
 
   local entries = {}
   local pages = up_to(page, upto)
@@ -125,7 +125,7 @@ local function walk_jobs()
     local plain = #fields == 2 and fields[1] == 'data'
     local own = plain and {} or parse(fields)
     if handed and not pending[entry] then
-      if is_after(entry, last_handed) then
+      if holds.is_after(entry, last_handed) then
         handed = nil -- nor were the entries after it
       else
         park_stranded(entry, own, level_of(fields, q.levels.n))

@@ -2,16 +2,6 @@
 -- of its locals: `q`, `cursor`, `limit`, `dry`, `now`, `budget`, `found`, which are repairs by kind, and `looked`, the
 -- number of names seen.
 local function mended(kind, number) found[kind] = found[kind] + (number or 1) end
--- Whether entry ID *a* is after *b*. Lua's numbers do not hold 64 bits.
-local function is_after(a, b)
-  local a_ms, a_n = string.match(a, '^(%d+)-(%d+)$')
-  local b_ms, b_n = string.match(b, '^(%d+)-(%d+)$')
-  if a_ms == b_ms then
-    a_ms = a_n
-    b_ms = b_n
-  end
-  return #a_ms > #b_ms or #a_ms == #b_ms and a_ms > b_ms
-end
 -- The pairs of a flat reply as a table.
 local function by_name(reply)
   local named = {}

@@ -22,12 +22,6 @@ function healing.forget_leases(q)
   local last = redis.call('XREVRANGE', jobs, '+', '-', 'COUNT', 1)[1]
   if last then redis.call('HSET', stats, 'healed', last[1]) end
 end
-function healing.beyond(a, b)
-  local ms, n = string.match(a, '^(%d+)%-(%d+)$')
-  local other, m = string.match(b, '^(%d+)%-(%d+)$')
-  ms, other = tonumber(ms), tonumber(other)
-  return ms > other or ms == other and tonumber(n) > tonumber(m)
-end
 -- Move the next entries from before the group was created again, up to entry *last*, to the front.
 function healing.readopt(q, stats, last, limit, budget)
   local woke = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'idle')
@@ -46,13 +40,13 @@ function healing.readopt(q, stats, last, limit, budget)
     for i = 1, #rows do
       weigh(budget, rows[i][2])
       local owner = front_of(level_of(rows[i][2], q.levels.deepest))
-      if healing.beyond(rows[i][1], last) then
+      if holds.is_after(rows[i][1], last) then
         redis.call('XCLAIM', q.jobs, 'workers', owner, 0, rows[i][1], 'RETRYCOUNT', 0, 'JUSTID')
       else
         healing.requeue_front(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
       end
     end
-    if #rows < count or healing.beyond(rows[#rows][1], last) then
+    if #rows < count or holds.is_after(rows[#rows][1], last) then
       redis.call('HDEL', stats, 'healed')
       return
     end

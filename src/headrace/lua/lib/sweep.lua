@@ -106,7 +106,7 @@ local function taken_over(q, lease, cursor, limit, died)
   end
   local apart = {}
   for entry in pairs(suspects.count_deaths(q.deaths, expired, died)) do apart[#apart + 1] = entry end
-  park_at(q.jobs, SUSPECTS, apart)
+  hand_to(q.jobs, SUSPECTS, apart)
   return expired, cursor
 end
 -- Park expired entries, at most *limit*; if they must be read (see finish), at most half of it, and within the *budget*.

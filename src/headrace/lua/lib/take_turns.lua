@@ -33,16 +33,17 @@ function turning.takes(q, entry)
   q.places[#q.places + 1], q.places[#q.places + 2] = 0, place_behind(key, entry)
   return false
 end
-function turning.put_behind(q, entries, count)
-  for i = 1, #entries, 1000 do
-    local some = {unpack(entries, i, math.min(#entries, i + 999))}
-    some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
-    redis.call('XCLAIM', q.jobs, 'workers', 'behind', 0, unpack(some))
-  end
-end
 function turning.write(q)
   if #q.turns_set == 0 then return end
   in_parts(q.turns_set, function(...) redis.call('HSET', q.turns, ...) end)
   in_parts(q.places, function(...) redis.call('ZADD', q.behind, ...) end)
   q.turns_set, q.places, q.turned = {}, {}, true
+end
+-- An entry was removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not.
+function turning.forget(q, entry)
+  redis.call('XACK', q.jobs, 'workers', entry)
+  if not q.order then return end
+  turning.write(q)
+  forget_turns(q, {entry})
+  q.heads, q.passed = {}, true
 end
