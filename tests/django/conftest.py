@@ -44,7 +44,7 @@ import os, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "own_settings"
 from django.core.management import execute_from_command_line
 
-execute_from_command_line(sys.argv)
+if __name__ == "__main__": execute_from_command_line(sys.argv)
 """
 
 

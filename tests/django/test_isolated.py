@@ -16,10 +16,22 @@ from tests.django.test_commands import LOGGING, environ, running
 FAILED = contract.FIRST.Status.FAILED
 
 
+CODE = """
+from headrace.django import worker
+from headrace.isolation import Isolation
+worker(isolate=Isolation(recycle_jobs=5)).run()
+"""
+
+
 @pytest.mark.slow
-def test_tasks_run_in_child_processes(manage: Any) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["headrace_worker", "--isolate", "--recycle-jobs", "5"], ["shell", "-c", CODE]],
+    ids=["the command", "worker()"],
+)
+def test_tasks_run_in_child_processes(manage: Any, arguments: list[str]) -> None:
     """Each child makes connections to the database of its own, and is replaced after its tasks."""
-    command = [*manage(concurrency=2), "headrace_worker", "--isolate", "--recycle-jobs", "5"]
+    command = [*manage(concurrency=2), *arguments]
     results = [tasks.whereabouts.enqueue() for _ in range(20)]
     results += [tasks.whereabouts.using(queue_name="mail").enqueue() for _ in range(2)]
     with running(command, Path("/")) as program:

@@ -142,16 +142,25 @@ def test_children_and_results_travel_by_the_codec(work: Work) -> None:
 
 
 def test_work_isolates_stages(work: Work) -> None:
-    """`headrace work --isolate` has all handlers of a worker in children."""
+    """`headrace work --isolate` has all handlers of a worker in children. A concurrency that was
+    given is kept.
+    """
     running = work.running()
     flow = Flow("shop", url=work.url)
     flow.stage("send")(stages.send)
     flow.stage("pick", isolate=ONE)(stages.pick)
     running.worker.flow(flow)
+    running.worker.handler("q", concurrency=running.worker._slots)(stages.send)
     limits = Isolation(processes=1, recycle_jobs=9)
     running.worker._isolate(limits)
-    found = {name: one.isolation for name, one in running.worker.handlers.items()}
-    assert found == {"shop/send": limits, "shop/pick": ONE}
+    found = {
+        name: (one.isolation, one.concurrency) for name, one in running.worker.handlers.items()
+    }
+    assert found == {
+        "shop/send": (limits, 1),
+        "shop/pick": (ONE, 1),
+        "q": (limits, running.worker._slots),
+    }
     flow.close()
 
 

@@ -250,6 +250,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}"
             )
         self.handlers: dict[str, HandlerSettings] = {}
+        self._narrowed: set[str] = set()  # queues whose concurrency was given
         self._tasks: list[BaseTasks] = []
         self._relays: list[Relaying] = []
         self._pid = os.getpid()
@@ -441,9 +442,11 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         for queue, handler in self.handlers.items():
             if handler.persistent:
                 continue
-            slots = handler.concurrency
-            if slots == self._slots:  # it was not given
-                slots = isolation.processes or processors()
+            slots = (
+                handler.concurrency
+                if queue in self._narrowed
+                else isolation.processes or processors()
+            )
             kinds = {kind: within(one) for kind, one in handler.kinds.items()}
             made = evolve(within(handler), kinds=kinds, concurrency=slots)
             if kinds:
@@ -532,6 +535,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 "grace: for jobs of unknown kinds; give it at a handler with a kind"
             )
         slots = self._slots if concurrency is None else concurrency
+        if concurrency is not None:
+            self._narrowed.add(queue)
         if (isolation := special.get("isolation")) is not None:
             slots = isolation.processes or concurrency or processors()
         made = HandlerSettings(

@@ -20,6 +20,7 @@ from headrace.errors import (
     class_path,
     traced,
 )
+from headrace.isolation import Isolation
 from headrace.platform import HEADERS, InnerWorker, given
 
 
@@ -137,10 +138,13 @@ def queues_of(backend: TaskBackend, queues: Sequence[str]) -> list[str]:
 
 
 def worker_of(
-    alias: str = "default", queues: Sequence[str] = (), concurrency: int | None = None
+    alias: str = "default",
+    queues: Sequence[str] = (),
+    concurrency: int | None = None,
+    isolate: bool | Isolation = False,
 ) -> Worker:
     """Make the worker of a backend's tasks, of these *queues* or all of `QUEUES`, and the relay of
-    its outbox.
+    its outbox. *isolate* is as in `Worker.handler`.
 
     Raises `ConfigurationError` for settings that are wrong, a queue that `QUEUES` does not name,
     and an outbox without its table.
@@ -158,7 +162,9 @@ def worker_of(
     for name in wanted:
         runner = Runner(backend, name, worker, own)
         queue = backend.queue(name)
-        register: Callable[..., Any] = partial(worker.handler, queue, concurrency=slots)
+        register: Callable[..., Any] = partial(
+            worker.handler, queue, concurrency=slots, isolate=isolate
+        )
         register(retry=options.retry, deadline=options.deadline)(runner.run)
         for path, task in own.items():
             deadline = options.deadline if task.deadline is None else task.deadline

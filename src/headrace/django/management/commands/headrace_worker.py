@@ -63,19 +63,6 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
 
     def handle(self, **options: Any) -> None:
         """Run until all processes have ended. Exits with their code."""
-        names = (
-            "reload",
-            "burst",
-            "health_port",
-            "metrics_port",
-            "isolate",
-            "recycle_jobs",
-            "recycle_mb",
-            "max_outage",
-            "log_level",
-            "log_format",
-        )
-        chosen = {name: options[name] for name in names}
         if options["processes"] < 1:
             raise _base.CommandError("--processes: give 1 or more")
         try:
@@ -84,7 +71,21 @@ class Command(_base.BaseCommand):  # type: ignore[misc]  # pyright: ignore[repor
                 options["queue"],
                 options["concurrency"],
                 options["processes"],
-                **chosen,
+                **{
+                    name: options[name]
+                    for name in (
+                        "reload",
+                        "burst",
+                        "health_port",
+                        "metrics_port",
+                        "isolate",
+                        "recycle_jobs",
+                        "recycle_mb",
+                        "max_outage",
+                        "log_level",
+                        "log_format",
+                    )
+                },
             )
         except (HeadraceError, ValueError) as error:
             raise _base.CommandError(str(error)) from None
