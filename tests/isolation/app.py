@@ -164,7 +164,11 @@ def ends(job: Job[Any]) -> Any:
 
 
 def batch(jobs: list[Job[Any]]) -> None:
-    bad = {job.id: ValueError(f"no {job.payload!r}") for job in jobs if job.payload == b"bad"}
+    bad = {
+        job.id: RetryLater(300) if job.payload == b"later" else ValueError(f"no {job.payload!r}")
+        for job in jobs
+        if job.payload != b"good"
+    }
     if bad:
         raise BatchError(bad)
 

@@ -128,9 +128,10 @@ def test_tasks_share_their_children(work: Work, newest: Server) -> None:
 def test_jobs_of_a_batch_end_apart(work: Work, queue: Queue) -> None:
     running = work.running()
     running.worker.batch_handler("q", max_wait=0.1, isolate=ONE, retry=NEVER)(app.batch)
-    queue.enqueue_many([b"good", b"bad", b"good"])
+    queue.enqueue_many([b"good", b"bad", b"later", b"good"])
     with running:
         until(lambda: queue.counts().completed == 2 and queue.counts().dead == 1)
+        until(lambda: queue.counts().delayed == 1)
     assert next(iter(queue.admin.dead())).reason == "ValueError: no b'bad'"
 
 

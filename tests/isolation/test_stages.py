@@ -73,8 +73,8 @@ def test_a_run_passes_through_isolated_stages(work: Work) -> None:
 
 
 @pytest.mark.slow
-def test_coroutines_are_stages(newest: Server) -> None:
-    with shop(Work("tasks", newest.url), pack=stages.pack_async) as flow:
+def test_coroutines_are_stages(server: Server) -> None:
+    with shop(Work("tasks", server.url), pack=stages.pack_async) as flow:
         assert b"one of 1" in flow.result(begun(flow, b"one"), timeout=PATIENCE)
 
 
