@@ -232,13 +232,16 @@ def _watched(
         with watched(job):
             return await call()
 
-    around = worker._around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    inner: Any = worker
+    around, own = inner._around, inner._own  # noqa: SLF001
     middleware = plain if isinstance(worker, Worker) else awaited
-    worker._around = [middleware, *around]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    inner._around = [middleware, *around]  # noqa: SLF001
+    # its tasks may name the application's server
+    inner._own = Address(own.url, own.client, instead_of=Address(None))  # noqa: SLF001
     try:
         yield
     finally:
-        worker._around = around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        inner._around, inner._own = around, own  # noqa: SLF001
 
 
 def _skip_sleeps(job: Any) -> None:

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from headrace import AsyncTasks, DeadLetter, Job, JobFailed, NewJob, Queue, Retry, Tasks
+from headrace import AsyncTasks, Job, JobFailed, NewJob, Queue, Retry, Tasks
 from headrace.errors import ChildFailed, ConfigurationError, RunSuspended
+from tests.children.bodies import Body, died, double, failed, outcome, serve
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
 from tests.support.servers import Server
-
-Body = Generator[Any, Any, Any]
-
-
-def serve(fleet: Running, queue: str, body: Any, **options: Any) -> None:
-    """Have a handler of this body, which fails once and for all."""
-    fleet.handler(queue, **{"retry": Retry(attempts=1), "concurrency": 4, **options})(body)
-
-
-def double(job: Job) -> bytes:
-    return job.payload * 2
-
-
-def outcome(job: Job, child: Any) -> Body:
-    """Return the result of a child, or how it failed."""
-    try:
-        got = yield partial(job.run, child)
-    except ChildFailed as failure:
-        return f"{failure.state}: {failure.reason}".encode()
-    return b"ok %s" % (got or b"None")
 
 
 def one_child(job: Job) -> Body:
@@ -82,14 +62,6 @@ def test_a_child_knows_its_parent(fleet: Running, orders: Queue[Any]) -> None:
     with fleet:
         assert orders.enqueue(b"x", id="o-1").result(PATIENCE) == b"ok None"
     assert seen == [("o-1/pack", ("orders", "o-1"))]
-
-
-def died(job: Job) -> None:
-    raise DeadLetter("no such shelf")
-
-
-def failed(job: Job) -> None:
-    raise ValueError("unlucky")
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,7 @@ def test_a_replay_calls_no_undo(newest: Server) -> None:
     assert undone == ["flight"]
 
 
-TASKS = Tasks("q/pack", NOWHERE)
+TASKS = Tasks("q/pack")
 
 
 @TASKS.task(name="pack")

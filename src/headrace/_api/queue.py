@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from headrace._api.guide import OF_LEASES, OF_QUEUES, Guided
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
@@ -26,7 +26,7 @@ from headrace._model import checks
 from headrace._model.checks import refuse_unknown
 from headrace._model.codec import Codec, chosen
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new, run_of, with_steps
+from headrace._model.job import Cause, Claim, Home, Job, NewJob, T, is_new, run_of, with_steps
 from headrace._model.policy import Conditions, Durability, Full, conditional, full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, bind, received
 from headrace._model.settings import QueueSettings, WorkerSettings
@@ -203,6 +203,11 @@ class BaseQueue(Guided, Connected):
             return
         for text in answer.differences(self.name, self._ours(), serving=False):
             log_event("declaration_differs", "%s", text, queue=self.name)
+
+    @cached_property
+    def _home(self) -> Home:
+        shards = {self.name: self.ops.settings.shards}
+        return Home(self._address.servers, self.ops.namespace, shards)
 
     @cached_property
     def _prepared(
@@ -430,7 +435,8 @@ class BaseQueue(Guided, Connected):
 
     def _run_of(self, claim: Claim) -> Run:
         note = partial(record_step, self._place, claim)
-        callbacks = Callbacks(note=note, context=injected)
+        home = evolve(self._home, servers=self._address.meant())
+        callbacks = Callbacks(note=note, context=injected, home=home)
         ops = self._verbs.at(claim)
         ttl = self._leaser.ttl(claim.duration)
         values = Recorded(ops.bound)

@@ -139,6 +139,7 @@ class BaseTask(Guided, Generic[P, R, C]):
             queue=queue.name,
             codec=queue.ops.codec,
             decode=signature.unpack_result,
+            home=queue._home,
             **given,
         )
 

@@ -582,7 +582,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 "this worker has no handlers: register one with @worker.handler(queue)"
             )
         self._refuse_middleware_of_nothing()
-        self._address = self._own if url is None else Address(given(url))
+        self._address = self._own if url is None else Address(given(url), instead_of=self._own)
         self._address.join()
 
     def _forget_parents(self) -> None:

@@ -37,6 +37,7 @@ from headrace._core.effects import (
 )
 from headrace._core.fair.roles import fair_roles
 from headrace._core.presence.roles import presence_roles
+from headrace._core.shards.map import divided
 from headrace._core.shards.roles import shard_roles, slots_of
 from headrace._core.steps.builds import Builds
 from headrace._core.steps.run import Callbacks, Run
@@ -47,7 +48,7 @@ from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._core.worker.slots import sharing
 from headrace._engine.facts import process_facts
 from headrace._engine.hooks import Contexts, Hook
-from headrace._model.job import Job
+from headrace._model.job import Home, Job
 from headrace._net.base.address import Address
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
@@ -163,6 +164,9 @@ class BaseEngine(ABC):
         executors["pulse"].lower_timeouts(max(1.0, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
+        queues = [consumer.ops for consumer in lifecycle.consumers]
+        shards = {str(ops.keys.queue): ops.settings.shards for ops in queues}
+        self._home = Home(address.meant(), queues[0].namespace, shards)
         for consumer in lifecycle.consumers:
             if (shared := slots_of(consumer)) is not None:
                 shared.map.sound = executors["work"].healthy
@@ -338,6 +342,8 @@ class BaseEngine(ABC):
             partial(self._misses, consumer, held),
             injected,
             lambda home: consumer.jobs.homes.note(home, time.monotonic()),
+            partial(divided, consumer.ops.namespace),
+            self._home,
         )
         builds = Builds(consumer.handler.build, consumer.of(held).runs)
         values = Recorded(consumer.ops.bound)

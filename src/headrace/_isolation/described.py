@@ -31,7 +31,7 @@ def described(run: Run, *, wraps: bool) -> bytes:
         ops=ops,
         values=cast("Any", None),
         claim=claim,
-        callbacks=Callbacks(),
+        callbacks=Callbacks(home=run.callbacks.home),
     )
     trace = getattr(run.claim, TRACE, None)
     around = (wraps, binds(run.ops.codec))

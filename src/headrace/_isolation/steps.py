@@ -151,6 +151,7 @@ def steps(link: Asks, codec: Any, job: Job[Any], loop: Callable[[], Any] | None)
         partial(call, "missing"),
         injected,
         partial(call, "away"),
+        home=run.callbacks.home,
     )
     run = evolve(run, ops=ops, values=values, callbacks=callbacks)
     executor = Executor(link, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, overload
@@ -494,13 +494,32 @@ class NewJob(Generic[T_co]):
 
 
 @frozen
+class Home:
+    # where queues are, as far as their declarations say
+    servers: frozenset[Hashable] = frozenset()  # the names of the server: see `Address.servers`
+    namespace: str = ""
+    shards: Mapping[str, int] = field(factory=dict[str, int])  # the numbers of shards, by queue
+
+    def differs(self, other: Home) -> str:
+        # as far as both are known
+        if self.servers and other.servers and self.servers.isdisjoint(other.servers):
+            return "server"
+        known = self.namespace and other.namespace
+        return "namespace" if known and self.namespace != other.namespace else ""
+
+
+NOWHERE = Home()
+
+
+@frozen
 class NewTaskJob(NewJob[bytes]):
-    """A job of a task, with the codec of its queue, which also encodes it as a follow-up in another
-    queue, and with the function that decodes its result.
+    """A job of a task, with the codec and the home of its queue. The codec also encodes it as a
+    follow-up in another queue. *decode* decodes its result.
     """
 
     codec: Any = field(default=None, repr=False)
     decode: Any = field(default=None, repr=False)
+    home: Home = field(default=NOWHERE, repr=False, eq=False)
 
 
 def is_new(job: object) -> TypeGuard[NewJob[Any]]:

@@ -18,6 +18,7 @@ from attrs import define, field, frozen
 
 from headrace._core.effects import Call, Scan, send
 from headrace._model.job import NewJob
+from headrace._model.settings import QueueSettings
 from headrace._model.shards import Sealed, ShardRow, ShardState, Table, apart, tags
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.queue_ops import Ops
@@ -64,6 +65,13 @@ class Shards:
     @property
     def read(self) -> bool:
         return self.asked >= 0
+
+
+def divided(namespace: str, keys: Keys, shards: int) -> Call[Table]:
+    # the table of a queue of so many shards; it is written if it is missing, and notes the queue
+    known = ShardMap(Ops(keys, QueueSettings(shards=shards), namespace=namespace))
+    yield from known.look()
+    return known.table
 
 
 @frozen(eq=False)

@@ -43,7 +43,9 @@ def places(run: Run, jobs: Sequence[NewJob[Any]]) -> Call[list[Keys | None]]:
 
     Raises `ConfigurationError` if the parent was leased by hand.
     """
-    some = [step_ops.elsewhere(run.ops, job) for job in jobs]
+    numbers = [run.shards_of(job) for job in jobs]
+    each = zip(jobs, numbers, strict=True)
+    some = [step_ops.elsewhere(run.ops, job, number) for job, number in each]
     groups = {keys.group: keys for keys in some if keys is not None}
     if not groups:
         return some
@@ -55,18 +57,36 @@ def places(run: Run, jobs: Sequence[NewJob[Any]]) -> Call[list[Keys | None]]:
             "'<group>/<part>'"
         )
     rows = yield from send_all([table(keys, note=False) for keys in groups.values()])
-    tables = [Table.parse(group, row) for group, row in zip(groups, rows, strict=True)]
-    known = dict(zip(groups, tables, strict=True))
+    read = [Table.parse(group, row) for group, row in zip(groups, rows, strict=True)]
+    known = dict(zip(groups, read, strict=True))
+    tables: dict[Keys, Table | None] = {}
+    for one, number in zip(some, numbers, strict=True):
+        if one is not None and one not in tables:
+            tables[one] = yield from _table(run, known[one.group], one, number)
     return [
-        None if keys is None else _shard(run, known[keys.group], keys, job)
+        None if keys is None else _shard(run, tables[keys], keys, job)
         for keys, job in zip(some, jobs, strict=True)
     ]
 
 
+def _table(run: Run, found: Table | None, keys: Keys, number: int | None) -> Call[Table | None]:
+    # of a queue's shards, `None` for a plain queue
+    own = keys.group == run.ops.keys.group.partition("~")[0]
+    if found is not None and (keys.queue in found.queues or (number is None and own)):
+        return found
+    if number == 1 or (number is None and found is None):
+        return None
+    if number is not None and run.callbacks.divide is not None:
+        made: Table = yield from run.callbacks.divide(keys, number)
+        return made
+    raise ConfigurationError(
+        f"child in queue {keys.queue!r}: other queues of its group are sharded, and nobody has used it: start its "
+        "workers first, or give a task of it"
+    )
+
+
 def _shard(run: Run, found: Table | None, keys: Keys, job: NewJob[Any]) -> Keys:
-    own = run.ops.keys.group.partition("~")[0]
-    # the children of a sharded queue are in shards, also the first one of their queue
-    if found is None or (keys.queue not in found.queues and keys.group != own):
+    if found is None:
         return keys
     sealed = run.branches.sealed
     full = {shard.number for shard in found.shards if keys.at(shard).prefix in sealed}

@@ -20,7 +20,7 @@ from headrace._core.steps import away
 from headrace._core.steps.run import Run
 from headrace._model.checks import LEVELS_AT_MOST, count
 from headrace._model.codec import bound
-from headrace._model.job import NewJob, is_new
+from headrace._model.job import NOWHERE, Home, NewJob, is_new
 from headrace._model.settings import QueueSettings
 from headrace._model.steps import (
     CHILDREN_DEEP,
@@ -91,8 +91,19 @@ def new(run: Run, call: object, args: Sequence[Any], options: Mapping[str, Any])
             f"key {job.key!r:.100}: in the queue of its parent the child would wait behind its parent, "
             "which waits for it: give it another key, or another queue"
         )
+    _refuse_elsewhere(run, base, job)
     label = run.names.numbered(base) if name is None else step_name(name, "child", "a child")
     return NewChild(job_id(label), evolve(job, id=_id_of(run, label)))
+
+
+def _refuse_elsewhere(run: Run, name: str, job: NewJob[Any]) -> None:
+    home: Home = getattr(job, "home", NOWHERE)
+    if what := home.differs(run.callbacks.home):
+        raise ConfigurationError(
+            f"child {name!r}: its task is for another {what} than its parent, which its end would not reach: give both "
+            "the same url= and namespace=, or let a step enqueue it, as in job.step('send', send), and wait with "
+            "job.wait_for() for a signal that it sends"
+        )
 
 
 def _pair(call: Any) -> tuple[str, Any]:

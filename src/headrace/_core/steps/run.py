@@ -25,13 +25,14 @@ from headrace._core.steps.builds import Builds
 from headrace._core.steps.names import Names
 from headrace._core.steps.undo import LOOK_S, UNDER_WAY, Undos, refused_inside, stopped
 from headrace._model.checks import Context
-from headrace._model.job import Claim, Job
+from headrace._model.job import NOWHERE, Claim, Home, Job, NewJob
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
 from headrace._protocol.durability import with_durability
 from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.features.runs.ops import BYTES_SPENT, LOST
 from headrace._protocol.features.runs.records import Records
+from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
@@ -77,6 +78,9 @@ class Callbacks:
     away: Callable[[str], object] | None = None
     """Takes the prefix of the keys of a queue in another slot, in which a child was started. `None`
     if no worker fetches the ends of such children."""
+    divide: Callable[[Keys, int], Call[Any]] | None = None
+    """Makes the table of the shards of a queue that is used for the first time, and returns it."""
+    home: Home = NOWHERE  # of the run's queue, with the shards of all queues of its worker
 
 
 # a sleep or wait that is not over
@@ -138,6 +142,12 @@ class Run:
     @property
     def lost(self) -> bool:
         return self.ended is not None or bool(self.claim.job.lost) or (self.handled and self.over)
+
+    def shards_of(self, job: NewJob[Any]) -> int | None:
+        # of a child's queue, as its task or its worker declares it
+        named = job.queue or str(self.claim.job.queue)
+        own: Home = getattr(job, "home", NOWHERE)
+        return own.shards.get(named) or self.callbacks.home.shards.get(named)
 
     def dies_of(self, error: BaseException | None, result: Any = None) -> str | None:
         """Return why its job is to die, if its handler ended so. Return `None` if it would go

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from headrace._core.effects import Call, Effect, Send, Sleep
+from headrace._core.effects import Call, Effect, Scan, Send, Sleep
 from headrace._core.steps import children
 from headrace._core.steps.run import Run
 from headrace._model.steps import NAME_CHARACTERS, Signal, Timer, fraction_of
@@ -38,6 +38,8 @@ def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> 
     async def perform(effect: Effect) -> Any:
         if isinstance(effect, Sleep):
             return await sleep(effect.seconds)
+        if isinstance(effect, Scan):
+            return await executor.scan(effect.cursor, effect.pattern)
         assert isinstance(effect, Send)  # noqa: S101 - a run does nothing else
         try:
             return await executor.run_all(effect.ops, within=effect.within)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -21,7 +21,7 @@ from redis.cluster import ClusterNode
 
 from headrace import _forks
 from headrace._forks import cached_property
-from headrace._net.base.cluster import names_cluster, seeds_of
+from headrace._net.base.cluster import names_cluster, nodes_of, seeds_of
 from headrace._net.base.connections import Attend
 from headrace.errors import ConfigurationError
 
@@ -44,8 +44,11 @@ class Address:
     before does. An embedded server is joined.
     """
 
-    def __init__(self, url: str | None, client: Any = None) -> None:
+    def __init__(
+        self, url: str | None, client: Any = None, instead_of: Address | None = None
+    ) -> None:
         self.url, self.client = url, client
+        self._instead_of = instead_of  # the address that its user named before
         self.embedded: EmbeddedServer | None = None
         self.executor: Any = None
         self._lock = _forks.lock()
@@ -91,6 +94,18 @@ class Address:
     def shown(self) -> str:
         return shown_settings(self.client) if self.client is not None else shown(self.target or "")
 
+    @cached_property
+    def servers(self) -> frozenset[Hashable]:
+        # the names of the named server, none of the environment's: of a cluster one for each node
+        named = self.url is not None or self.client is not None
+        return _names(self.url, self.client) if named else frozenset()
+
+    def meant(self) -> frozenset[Hashable]:
+        # the names of the server, and of the one in whose place it is used; none if that has none
+        if self._instead_of is None:
+            return self.servers or _names(given(None), None)
+        return self._instead_of.servers and self._instead_of.servers | self.servers
+
     @property
     def attend(self) -> Attend | None:
         return None if self.embedded is None else self.embedded.attend
@@ -107,6 +122,25 @@ class Address:
         if self.embedded is not None:
             self.embedded.leave()
             self.embedded = None
+
+
+def _names(url: str | None, client: Any) -> frozenset[Hashable]:
+    if names_cluster(url, client):
+        known = [(node.host, node.port) for node in nodes_of(client)] if client else []
+        return frozenset((_host(host), port, 0) for host, port in known or seeds_of(str(url))[1])
+    if url is not None and url.startswith("embedded:"):
+        return frozenset([os.path.realpath(url.removeprefix("embedded:"))])
+    make: Any = redis.ConnectionPool  # half annotated
+    pool = client.connection_pool if url is None else make.from_url(url)
+    settings: Mapping[str, Any] = pool.connection_kwargs
+    place = getattr(pool, "service_name", None) or settings.get("path")
+    host = place or _host(settings.get("host", "localhost"))
+    port = None if place else settings.get("port", 6379)
+    return frozenset([(host, port, settings.get("db") or 0)])
+
+
+def _host(name: str) -> str:
+    return "localhost" if name in ("127.0.0.1", "::1") else name.lower()
 
 
 def _find_join() -> Callable[[str], EmbeddedServer] | None:

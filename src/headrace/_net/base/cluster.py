@@ -279,6 +279,11 @@ def names_cluster(url: str | None, client: object) -> bool:
     return url is not None and url.partition(":")[0] in SCHEMES
 
 
+def nodes_of(client: Any) -> list[Any]:
+    manager = client.nodes_manager
+    return [*{**manager.startup_nodes, **manager.nodes_cache}.values()]
+
+
 def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
     """Return the seeds of a cluster, from a URL or a client. *plain* is the class of pools.
 
@@ -289,9 +294,9 @@ def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
         pool = plain.from_url(one)
         return Seeds(nodes, pool.connection_class, _settings(pool.connection_kwargs))
     manager = client.nodes_manager
-    known = {**manager.startup_nodes, **manager.nodes_cache}
-    nodes = [(str(node.host), int(node.port)) for node in known.values()]
-    source: Any = next(iter(known.values()))  # a node of asyncio has the settings itself
+    known = nodes_of(client)
+    nodes = [(str(node.host), int(node.port)) for node in known]
+    source: Any = known[0]  # a node of asyncio has the settings itself
     if isinstance(client, redis.RedisCluster):
         default: Any = manager.default_node
         source = default.redis_connection.connection_pool

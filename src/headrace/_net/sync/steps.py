@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from headrace._core.effects import Call, Effect, Send, Sleep
+from headrace._core.effects import Call, Effect, Scan, Send, Sleep
 from headrace._core.steps import children
 from headrace._core.steps.run import Run
 from headrace._model.steps import NAME_CHARACTERS, Signal, Timer, fraction_of
@@ -39,6 +39,8 @@ def driver(executor: Executor, late: Callable[[NotDurable], list[Any]]) -> Drive
     def perform(effect: Effect) -> Any:
         if isinstance(effect, Sleep):
             return sleep(effect.seconds)
+        if isinstance(effect, Scan):
+            return executor.scan(effect.cursor, effect.pattern)
         assert isinstance(effect, Send)  # noqa: S101 - a run does nothing else
         try:
             return executor.run_all(effect.ops, within=effect.within)

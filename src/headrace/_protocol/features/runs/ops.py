@@ -169,12 +169,14 @@ def _child(name: str, queue: str, reply: Any) -> Record | int:
     return Record(started[0], name, "child", 1, 0, 0, None, 0, child=text(started[1]), queue=queue)
 
 
-def elsewhere(ops: Ops, job: NewJob[Any]) -> Keys | None:
+def elsewhere(ops: Ops, job: NewJob[Any], shards: int | None) -> Keys | None:
     """Return the keys of a child's queue, or `None` if the child is in its parent's slot. A sharded
-    queue has other keys in each slot."""
+    queue has other keys in each slot. *shards*: their number, if that is known."""
     keys = Keys.of(job.queue or str(ops.keys.queue), ops.namespace)
     shard = ops.keys.shard
     stays = shard is None or job.key is None or shard.covers(job.key)
+    if shards is not None:
+        stays = stays and (shards > 1) == (shard is not None)
     return None if stays and keys.group == ops.keys.group.partition("~")[0] else keys
 
 
