@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -237,15 +238,17 @@ def test_the_first_of_several_is_the_same_in_each_delivery(
 
     def body(job: Job) -> Body:
         child = yield partial(job.start, ("orders/pack", b"x"))
+        early = yield partial(job.first, late=job.timer(seconds=0), done=child)
         one = yield partial(
             job.first, approved=job.signal_of("approved"), late=job.timer(days=7), done=child
         )
         two = yield partial(
             job.first, other=job.signal_of("approved"), late=job.timer(seconds=0.01)
         )
-        chosen.append((one, two))
+        chosen.append((early, one, two))
         yield partial(job.wait_for, "go")
-        return f"{one.name} {one.value} {two.name}".encode()
+        last = yield partial(job.first, late=job.timer(seconds=0), done=child)
+        return f"{early.name} {one.name} {one.value} {two.name} {last.name}".encode()
 
     serve(fleet, "orders", body)
     with fleet:
@@ -255,7 +258,7 @@ def test_the_first_of_several_is_the_same_in_each_delivery(
         until(lambda: chosen, "a choice")
         assert packs.complete(packs.lease())
         orders.signal("o", "go")
-        assert receipt.result(PATIENCE) == b"approved {'by': 'Ann'} other"
+        assert receipt.result(PATIENCE) == b"late approved {'by': 'Ann'} other done"
     assert len({str(one) for one in chosen}) == 1
 
 
@@ -322,6 +325,7 @@ BAD = [
     (lambda job: job.first(), TypeError, "sources by name"),
     (lambda job: job.first(a="b"), TypeError, "signal_of"),
     (lambda job: job.timer(), ValueError, "days=7"),
+    (lambda job: job.timer(seconds=0, until=datetime.now(UTC)), ValueError, "days=7"),
 ]
 
 

@@ -400,17 +400,18 @@ class Job(_Open[T_co]):
     def timer(
         self,
         *,
-        days: float = 0.0,
-        hours: float = 0.0,
-        minutes: float = 0.0,
-        seconds: float = 0.0,
+        days: float | None = None,
+        hours: float | None = None,
+        minutes: float | None = None,
+        seconds: float | None = None,
         until: datetime | None = None,
     ) -> Timer:
         """Make the source of `first` that is over after this time, counted from the first call, or
-        at the moment *until*.
+        at the moment *until*. With `seconds=0` it wins if no other source is over.
         """
-        after = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        made: Timer = self._taker().timer(after, until)
+        parts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+        given = {unit: number for unit, number in parts.items() if number is not None}
+        made: Timer = self._taker().timer(timedelta(**given) if given else None, until)
         return made
 
     def progress(self, fraction: float, text: str = "") -> None:

@@ -157,10 +157,11 @@ def signal_of(name: object) -> Signal:
     return Signal(step_name(name))
 
 
-def timer(after: timedelta, until: datetime | None) -> Timer:
-    if (until is None) == (not after):
+def timer(after: timedelta | None, until: datetime | None) -> Timer:
+    given = until if after is None else after
+    if given is None or (after is not None and until is not None):
         raise ValueError("timer() takes a time, such as days=7, or until=")
-    return Timer(after if until is None else until)
+    return Timer(given)
 
 
 def sources_of(run: Run, sources: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,11 +246,12 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
         name = run.values.decoded(f"first {label!r}", known[label].value)
     else:
         yield from run.undos.missing(run, label)
-        over = [one for one in records.values() if one.over(now)]
+        over = {name: one for name, one in records.items() if one.over(now)}
         if not over:
             yield from run.stop(list(records.values()))
-        soonest = min(over, key=lambda one: one.ended or one.due)
-        name = next(name for name, record in records.items() if record is soonest)
+        name = min(
+            over, key=lambda name: (polls(sources[name]), over[name].ended or over[name].due)
+        )
         chosen = run.values.encoded(f"first {label!r}", name)
         yield from run.record(label, chosen, 0.0, kind="step", ended=True)
     if name not in sources:
@@ -264,6 +266,11 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
         signalled = run.values.decoded(f"signal {source.name!r}", records[name].value)
         return First(name, signalled)
     return First(name, None)
+
+
+def polls(source: object) -> bool:
+    """Tell whether a source is a timer of no time, which gives all others precedence."""
+    return isinstance(source, Timer) and not source.until
 
 
 def _source(run: Run, source: Signal | Timer | Child) -> Call[Record]:

@@ -132,7 +132,7 @@ class AsyncSteps:
     def signal_of(self, name: str) -> Signal:
         return children.signal_of(name)
 
-    def timer(self, after: timedelta, until: datetime | None) -> Timer:
+    def timer(self, after: timedelta | None, until: datetime | None) -> Timer:
         return children.timer(after, until)
 
     def _child(self, name: str, call: Call[Any]) -> Driven[Any]:

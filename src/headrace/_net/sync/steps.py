@@ -133,7 +133,7 @@ class Steps:
     def signal_of(self, name: str) -> Signal:
         return children.signal_of(name)
 
-    def timer(self, after: timedelta, until: datetime | None) -> Timer:
+    def timer(self, after: timedelta | None, until: datetime | None) -> Timer:
         return children.timer(after, until)
 
     def _child(self, name: str, call: Call[Any]) -> Driven[Any]:
