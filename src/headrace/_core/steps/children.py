@@ -269,7 +269,7 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
 
 
 def polls(source: object) -> bool:
-    """Tell whether a source is a timer of no time, which gives all others precedence."""
+    # a timer of no time, which comes after all other sources
     return isinstance(source, Timer) and not source.until
 
 
