@@ -14,6 +14,7 @@ from headrace import DeadLetter, Job, JobFailed, NewJob, Queue, Retry
 from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.keys import Keys
 from headrace.errors import ChildFailed, CodecError, ConfigurationError
+from headrace.testing import travel
 from tests.children.bodies import Body, died, double, failed, outcome, serve
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
@@ -166,6 +167,34 @@ def test_a_dead_parent_learns_of_its_child(
         assert orders.admin.redrive() == 1
         assert orders.result("o", PATIENCE) == b"late"
     assert mail.counts().enqueued == 1
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_child_that_a_failover_has_lost_starts_again(
+    fleet: Running, orders: Queue[Any], mail: Queue[Any], client: redis.Redis, lost: bool
+) -> None:
+    """Its parent looks for it after an hour. A child that is there does not start twice."""
+    serve(fleet, "orders", mails)
+    with fleet:
+        receipt = orders.enqueue(b"x", id="o")
+        until(lambda: orders.counts().blocked, "a parent that waits")
+        (child,) = mail.admin.waiting()
+        if lost:
+            client.delete(*client.scan_iter("*{mail}*"))
+        delivered = deliveries(orders)
+        travel(fleet.worker._address.target, 3700)
+        until(lambda: deliveries(orders) > delivered, "a look for it")
+        until(lambda: orders.counts().blocked, "a parent that waits again")
+        assert [again.job.id for again in mail.admin.waiting()] == [child.job.id]
+        assert mail.complete(mail.lease(), b"found")
+        assert receipt.result(PATIENCE) == b"ok found"
+    assert mail.counts().completed == 1
+
+
+def deliveries(queue: Queue[Any]) -> int:
+    found = queue.find("o")
+    assert found is not None
+    return found.deliveries
 
 
 def test_a_parent_that_died_before_the_start_starts_its_child(

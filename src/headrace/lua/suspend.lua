@@ -7,7 +7,8 @@
 -- and waits, as wait answered them, and of its children. The run goes on when the
 -- first of them is over: now, if one is by now. every: when all are over, which are children, or one has failed. release_key: other jobs of its key may run meanwhile. A suspended run is
 -- held by a consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older
--- version can't lease it.
+-- version can't lease it. A run that waits for a child in another slot is due after an hour at the latest: its delivery
+-- starts the child once more, if that slot has lost it.
 for i = waits, #ARGV do whole(ARGV[i]) end
 require_hashes(steps, released, deaths, turns)
 require_sorted_sets(leases, asleep, behind)
@@ -27,6 +28,7 @@ for i = waits, #ARGV do
   if is_open then
     open = open + 1
     if record[7] > 0 then moment = math.min(moment, record[7]) end
+    if record[runs.CHILD_DEPTH] then moment = math.min(moment, now + runs.AGAIN_MS) end
   else
     wakes_now = wakes_now or not every or runs.child_failed(record)
   end

@@ -18,7 +18,7 @@
 local runs = {
   RECORDS = 1000, BYTES = 1048576, KEPT_BYTES = 65536, DELIVERIES_BYTES = 16384,
   ASLEEP = 'parked:asleep', WAITS = 'parked:waits',
-  CHILD_STATE = 13, CHILD_HOME = 14, CHILD_ID = 15, -- parts of the record of a child: see children
+  CHILD_STATE = 13, CHILD_HOME = 14, CHILD_ID = 15, CHILD_DEPTH = 16, -- parts of the record of a child: see children
 }
 -- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
 -- jobs of a level that they do not know: they count these jobs, and hand out none.
