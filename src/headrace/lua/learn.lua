@@ -9,10 +9,9 @@ require_streams(wake)
 require_hashes(steps, ids)
 require_sorted_sets(asleep, afar)
 local now, prefix = clock(), runs.home_of(steps)
-for i = items, #ARGV - 1, 2 do
+for i = items, #ARGV - 1, 2 do -- pcall: foreign bytes stop no other report
   local report = runs.unpacked(ARGV[i + 1]) or {}
   local parent, enq, number, state, text, size = unpack(report)
-  -- pcall: foreign bytes stop no other report
   pcall(function() runs.report_child({prefix, parent, enq, number}, ARGV[i], state, text or nil, size) end)
 end
 if items <= #ARGV then

@@ -13,8 +13,7 @@
 runs.CHILD_BYTES = 65536
 runs.DEPTH = 10
 runs.children_of = {} -- by the names of runs: their children's ids, with the numbers of the records
--- 30 days; ten minutes, longer than a start under way may take; an hour
-runs.REPORT_MS, runs.REPORTED_MS, runs.AGAIN_MS = 2592000000, 600000, 3600000
+runs.REPORT_MS, runs.REPORTED_MS, runs.AGAIN_MS = 2592000000, 600000, 3600000 -- the second: longer than a start may take
 runs.CHILD_STATES = {'completed', 'dead'}
 function runs.child_failed(record) return record[2] == 'child' and record[4] > 0 and record[runs.CHILD_STATE] ~= 'completed' end
 -- The open children of a run: the prefix and the id of each, in turn. *room*.left: the bytes of records that a script may
