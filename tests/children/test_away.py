@@ -337,6 +337,40 @@ def test_parents_and_children_in_shards(
     assert len(seen) == (SHARDS if queue == "packs" else 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("parents", ["orders", "shelves"])
+def test_children_start_and_end_while_their_shards_change(
+    fleet: Running, newest: Server, parents: str
+) -> None:
+    """A shard that takes no new jobs refuses a child, which then starts in another one. The queue
+    of parents may change, too."""
+    sharded = {"shards": SHARDS} if parents == "shelves" else {}
+
+    def body(job: Job) -> Body:
+        calls = [NewJob(b"%d" % n, queue="packs", key=f"{job.id}{n}") for n in range(4)]
+        first = yield partial(job.run_all, calls, at_most=2)
+        second = yield partial(job.run_all, calls, at_most=2)
+        return b" ".join([*first, *second])
+
+    serve(fleet, "packs", double, shards=SHARDS)
+    serve(fleet, parents, body, **sharded)
+    with (
+        newest.queue(parents, **sharded) as jobs,
+        newest.queue("packs", shards=SHARDS) as packs,
+        fleet,
+    ):
+        receipts = []
+        changed = [packs, jobs] if sharded else [packs]
+        for shards in (5, 2, 4):
+            receipts += [jobs.enqueue(b"", id=f"p{shards}.{n}") for n in range(20)]
+            for queue in changed:
+                assert queue.admin.reshard(shards).shards == shards
+        expected = b"00 11 22 33 00 11 22 33"
+        assert {one.result(PATIENCE) for one in receipts} == {expected}
+        counts = packs.counts()
+        assert (counts.enqueued, counts.completed, counts.present) == (480, 480, 0)
+
+
 def test_a_child_of_another_shard_of_its_group(fleet: Running, newest: Server) -> None:
     """Its key decides. Without a key it stays with its parent."""
 

@@ -23,8 +23,10 @@ def packs_one(job: Job) -> Body:
 
 
 def three(job: Job) -> Body:
-    """Run three children, each for the tenant and with the key of the parent."""
-    calls = [NewJob(b"%d" % n, queue=PACKS, headers={"tenant": "a"}, key=job.key) for n in range(3)]
+    """Run three children in the queue that the payload names, each for the tenant and with the key
+    of the parent."""
+    queue = job.payload.decode()
+    calls = [NewJob(b"%d" % n, queue=queue, headers={"tenant": "a"}, key=job.key) for n in range(3)]
     return b" ".join((yield partial(job.run_all, calls)))
 
 
@@ -39,19 +41,21 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("where", ["parents", "children", "both"])
+@pytest.mark.parametrize("where", ["parents", "children", "both", "in two slots"])
 @pytest.mark.parametrize("beside", [*BESIDE])
 def test_a_queue_with(fleet: Running, newest: Server, beside: str, where: str) -> None:
     """The parents hold no slot, turn or key while they wait."""
     options = BESIDE[beside]
     parents = options if where != "children" else {}
     children = options if where != "parents" else {}
+    below = "mail" if where == "in two slots" else PACKS
     serve(fleet, "orders", three, **parents)
-    serve(fleet, PACKS, double, **children)
-    with newest.queue("orders", **parents) as orders, newest.queue(PACKS, **children) as packs:
+    serve(fleet, below, double, **children)
+    with newest.queue("orders", **parents) as orders, newest.queue(below, **children) as packs:
         with fleet:
+            payload = below.encode()
             some = [
-                orders.enqueue(NewJob(b"x", headers={"tenant": "a"}, key=f"k{n % 2}"))
+                orders.enqueue(NewJob(payload, headers={"tenant": "a"}, key=f"k{n % 2}"))
                 for n in range(6)
             ]
             assert {one.result(PATIENCE) for one in some} == {b"00 11 22"}

@@ -21,12 +21,18 @@ from attrs import frozen
 
 from headrace import AsyncQueue, Counts, NewJob, Queue
 from headrace._api.queue import _DECLARED
+from headrace._core.effects import Call, send_all
+from headrace._model.job import Claim
+from headrace._protocol.features.runs import ops as runs
+from headrace._protocol.keys import Keys
 from headrace._protocol.op import pack
+from headrace._protocol.queue_ops import Ops
 from headrace.errors import RunSuspended
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, binaries
 
 NAME = "q"  # short: every byte of a key costs a cut
+OTHER = "m"  # a queue in another slot
 ENDS = [binaries()[0], binaries()[-1]]
 
 
@@ -217,6 +223,77 @@ def is_signalled(queue: Queue, prepared: Any, answer: Any) -> None:
     assert queue.release(again)
 
 
+CHILD = f"x/{OTHER}~1"
+
+
+def other(queue: Queue) -> Queue:
+    """Return the queue in another slot, which has parents or children of runs in *queue*."""
+    return Queue(OTHER, url=queue._address.target, namespace="n")
+
+
+def started(ops: Ops, claim: Claim, name: str) -> Call[bool]:
+    """Record a child of the queue *name*, and start it there."""
+    (made,) = yield from send_all([runs.child_away(ops, claim, "c", Keys.of(name, "n"), CHILD)])
+    assert not isinstance(made, int)
+    (yes,) = yield from send_all([runs.adopt(ops, claim, made, NewJob(b"y", queue=name))])
+    return yes
+
+
+def starts(queue: Any, lease: Any) -> Any:
+    return queue._drive(started(queue.ops, queue._claim(lease), OTHER))
+
+
+def is_started(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is True
+    state = queue.find(prepared.job.id)
+    assert state is not None
+    assert [(step.name, step.state) for step in state.steps] == [("c", "running")]
+    with other(queue) as there:
+        assert [one.job.id for one in there.admin.waiting()] == [CHILD]
+        assert there.counts() == ADDED
+
+
+def leased_child(queue: Queue) -> Any:
+    with other(queue) as parents:
+        parent = leased(parents)
+        assert parents._drive(started(parents.ops, parents._claim(parent), NAME))
+    return queue.lease()
+
+
+def is_reported(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer is True
+    assert queue.complete(prepared) is False
+    with other(queue) as parents:
+        (parent,) = parents.admin.running()
+        is_learned(parents, parent, parents._drive(fetched(parents.ops, NAME)))
+
+
+def ended_child(queue: Queue) -> Any:
+    lease = leased(queue)
+    assert starts(queue, lease)
+    with other(queue) as there:
+        assert there.complete(there.lease(), b"r")
+    return lease
+
+
+def fetched(ops: Ops, name: str) -> Call[int]:
+    """Record the ends of children, and remove their reports. Return how many they were."""
+    home = Keys.of(name, "n").prefix
+    (found,) = yield from send_all([runs.reports(ops, home, [])])
+    yield from send_all([runs.learn(ops, home, found)])
+    yield from send_all([runs.reports(ops, home, found.words[::2])])
+    return len(found.words) // 2
+
+
+def is_learned(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer == 1
+    state = queue.find(prepared.job.id)
+    assert state is not None
+    assert [(step.state, step.result) for step in state.steps] == [("done", b"r")]
+    home = OTHER if queue.name == NAME else NAME
+    assert queue._drive(fetched(queue.ops, home)) == 0
+
+
 def forgets(queue: Queue) -> None:
     queue._executor.connections.send([pack(("SCRIPT", "FLUSH"))])
 
@@ -259,6 +336,9 @@ CASES = [
     Case("step", leased, lambda q, x: steps_of(q, x).step("a", stepped, (), {}, once=False), is_recorded, LEASED),
     Case("sleep", leased, asleep, is_asleep, Counts(delayed=1, enqueued=1)),
     Case("signal", waits_for_signal, lambda q, x: q.signal(x.job.id, "a", b"value"), is_signalled, PARKED),
+    Case("start of a child", leased, starts, is_started, LEASED),
+    Case("end of a child", leased_child, lambda q, x: q.complete(x, b"r"), is_reported, COMPLETED),
+    Case("fetched end", ended_child, lambda q, _: q._drive(fetched(q.ops, OTHER)), is_learned, LEASED),
     Case("renew", leased, lambda q, x: q.renew(x), yes, LEASED),
 ]  # fmt: skip
 
