@@ -110,6 +110,7 @@ def test_a_newcomer_passes_a_flood(newest_queue: Queue[bytes], work: Work) -> No
     assert order.index("ada") < 300
 
 
+@pytest.mark.ci
 def test_handlers_that_end_together_do_not_begin_together(
     newest_queue: Queue[bytes], work: Work
 ) -> None:
