@@ -57,7 +57,7 @@ class _Code:
         self._add(self.handler)
         found = set[str]()
         while self.left and ANY not in found:
-            if len(self.known) > 500:
+            if len(self.known) > 500:  # functions that are looked at for one handler
                 return {ANY}
             found |= set(self._of(self.left.popleft()))
         return found

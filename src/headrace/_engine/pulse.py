@@ -88,7 +88,7 @@ class Pulse:
 
     async def close(self) -> None:
         self._ending.set()
-        await asyncio.wait([self._ended], timeout=2.0)
+        await asyncio.wait([self._ended], timeout=2.0)  # a stopping worker waits for its pulse
 
     def _work(self) -> None:
         try:
@@ -175,6 +175,7 @@ class StallWatch:
                 break
             now = time.monotonic()
             # we were late ourselves: the whole process was suspended
+            # a later wake-up means that the process was suspended
             if now - since > self._limit + 1.0:
                 asked += now - since
                 self._lifecycle.stalled_since = asked

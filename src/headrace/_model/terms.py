@@ -140,7 +140,7 @@ def fair(value: object) -> str | None:
             f"fair must be the name of a header, such as 'tenant' or 'org/user', not {value!r:.100}"
         )
     names = value.split("/")
-    if len(names) > 2:
+    if len(names) > 2:  # a value, and the values in it
         raise ConfigurationError(f"fair={value!r:.200}: give one header, or two as in 'org/user'")
     for name in names:
         _header("fair", name)

@@ -369,7 +369,7 @@ class Outage:
                 self.since = now
                 self._next = now + REPEAT_AFTER_S
             elif again:
-                self._next = now + min(now - self.since, 900.0)
+                self._next = now + min(now - self.since, 900.0)  # between two of these messages
             lasts = now - self.since
         if first or again:
             since = f"for {lasts:.0f} s now: " if again else ""

@@ -488,7 +488,7 @@ async def act(
     levels = LIMITS.levels if action == "schedule" else view.levels
     options: dict[str, Any] = {
         "priorities": levels,
-        "timeout": 10.0,
+        "timeout": 10.0,  # seconds for which a round trip is tried
         "namespace": namespace,
     }
     queue = operator_queue(inspector, name, **server, **options, shards=max(1, len(view.shards)))

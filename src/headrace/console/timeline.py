@@ -158,7 +158,7 @@ def _marks(bars: Iterable[Bar], start: float, end: float) -> Iterator[Mark]:
         known = [at for at in (bar.began, bar.ended) if at is not None]
         if known:
             first, last = ((at - start) / (end - start) * 100 for at in (known[0], known[-1]))
-            width = max(0.5, last - first)
+            width = max(0.5, last - first)  # per cent, so that a mark is seen
             place = round(min(first, 100 - width), 2)
             yield Mark(place, round(width, 2), bar.colour, bar.hatched)
 

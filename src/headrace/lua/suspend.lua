@@ -8,7 +8,7 @@
 -- one is by now. every: when all are over, which are children, or one has failed. release_key: other jobs of its key
 -- may run meanwhile. A suspended run is held by a consumer of its own until it is due, and spends no attempt. It keeps
 -- its entry, so that a worker of an older version can't lease it. A run that waits for a child in another slot is due
--- after an hour at the latest: its delivery starts the child once more, if that slot has lost it.
+-- within an hour: its delivery starts a child that the slot has lost, and fails none, as a report may be on its way.
 for i = waits, #ARGV do whole(ARGV[i]) end
 require_hashes(steps, released, deaths, turns)
 require_sorted_sets(leases, asleep, behind)

@@ -291,7 +291,8 @@ class Batch:
         asking = self._statement(connection, REASON)
         try:
             rows, oldest, refused, first = connection.execute(
-                measuring, {**self._names, "most": 10_000}
+                measuring,
+                {**self._names, "most": 10_000},  # rows, for a report
             ).one()
             why = "" if first is None else connection.execute(asking, {"position": first}).scalar()
         finally:

@@ -100,4 +100,5 @@ def reason_of(error: Exception) -> str:
     """Return the words of *error* without SQL, NUL and invalid Unicode. Any database stores
     them."""
     words = describe_error(getattr(error, "orig", None) or error)
+    # as many characters as a line of the log has
     return words.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:1000]

@@ -50,7 +50,8 @@ def refused(engine: Engine, outbox: Any) -> Iterator[Refused]:
         dialect = connection.dialect.name
         reading = statement(READ % NAMES[dialect], dialect, outbox.schema)
         while rows := connection.execute(
-            reading, {**_of(outbox), "after": after, "page": 500}
+            reading,
+            {**_of(outbox), "after": after, "page": 500},  # rows that are read at once
         ).all():
             for after, name, written, reason in rows:
                 when = written if isinstance(written, (int, float)) else 0

@@ -77,7 +77,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
         if known.table.changing and now - changed_at >= GO_ON_AFTER_S:
             changed_at = now
             yield from _attempt(seal, known)
-        elif known.table.draining and now - tidied_at >= 60.0:
+        elif known.table.draining and now - tidied_at >= 60.0:  # looks for empty shards
             tidied_at = now
             yield from _attempt(tidy, known)
         yield Sleep(POLL_S)

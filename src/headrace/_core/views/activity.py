@@ -66,6 +66,7 @@ class ActivityViews(TallyReader):
         self._activities = {
             key: one
             for key, one in self._activities.items()
+            # sets of queues whose sums are kept
             if began - one.at < FORGET_S and len(self._activities) <= 64
         }
         kept = self._activities.setdefault((names, step), KeptSum(began))

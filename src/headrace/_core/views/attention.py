@@ -67,7 +67,7 @@ def admits(declared: str, buckets: Sequence[int], share: float = 1.0) -> bool:
 
 
 def lag_allowed(usual: float | None) -> float:
-    return 300.0 if usual is None else max(LAG_S, 3.0 * usual)
+    return 300.0 if usual is None else max(LAG_S, 3.0 * usual)  # where no usual wait is known
 
 
 def attention(

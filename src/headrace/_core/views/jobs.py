@@ -54,7 +54,7 @@ class JobViews(Reader):
             looked = 0
             size = 0
             now = 0.0
-            reads_at_most = 24 if choice.narrow else 8
+            reads_at_most = 24 if choice.narrow else 8  # calls for a page
             while at < len(parts) and len(states) < limit and reads < reads_at_most:
                 if choice.narrow and (looked >= LOOKED_AT_MOST or size >= READ_AT_MOST_BYTES):
                     break

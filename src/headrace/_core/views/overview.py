@@ -87,6 +87,7 @@ class OverviewViews(QueueViews):
     def __init__(self, *args: Any, place: Callable[[], str] = str) -> None:
         super().__init__(*args)
         self.server = ServerLook(place)
+        # for the chart of throughput
         self._history: deque[tuple[float, Mapping[str, tuple[int, int]]]] = deque(maxlen=150)
         self._sums: dict[frozenset[str], tuple[float, Trends | None]] = {}
         self._looks: dict[str, tuple[float, Look]] = {}
@@ -247,6 +248,7 @@ class OverviewViews(QueueViews):
         """Return the usual waits of these queues, as far as it matters. It is read anew every five
         minutes."""
         late = {view.name for view in views if view.lag > LAG_S}
+        # the usual wait is read again after so many seconds
         self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < 300.0}
         for name in sorted(late - self._usual.keys())[:10]:
             parts = [

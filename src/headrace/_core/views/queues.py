@@ -104,12 +104,14 @@ class QueueViews(TallyReader):
             [self._ops_factory.past.get(name, Counts()), *(counts for counts, _, _ in read)]
         )
         now = max(about.now for about in abouts)
+        # earlier counts of a queue, for rates
         trail = self._trails.setdefault(name, deque(maxlen=60))
         if trail and (counts.enqueued < trail[-1].enqueued or now < trail[-1].at):
             trail.clear()  # another queue of this name, or the clock went back
         if not trail or now - trail[-1].at >= 0.5:
             look = QueueLook(now, counts.enqueued, counts.completed)
             trail.append(evolve(look, since=_rates(trail[-1], look)) if trail else look)
+        # rates are of a minute
         first = next((one for one in trail if now - one.at <= 60.0), trail[-1])
         rates: dict[str, float] = {}
         if first is not trail[-1]:

@@ -90,7 +90,7 @@ class Reader:
             # such as of an unreachable server: not each viewer should wait for it
             except Exception as raised:
                 error = raised
-            if len(self._kept) >= 256:
+            if len(self._kept) >= 256:  # views that are kept
                 self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self.fresh}
             self._kept[key] = ((yield from Now()), value, error)
         if error is not None:

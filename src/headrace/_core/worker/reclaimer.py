@@ -98,7 +98,9 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
     if consumer.idle.all_idle:
         return  # idle mode began while the sweep was under way
     consumer.timers.sweep_at = now + _unswept_for(
-        consumer, found, FOREVER_S if many(worker) else 5.0
+        consumer,
+        found,
+        FOREVER_S if many(worker) else 5.0,  # rests of an idle queue
     )
     if not (found.rests or consumer.idle.on):
         consumer.idle.try_at = now + worker.settings.timeout

@@ -145,7 +145,7 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
         yield from _wake((yield from lease_found(found)))
         # If reads end often, they must not take all the time. With few queues, the lease calls take
         # longer than the pause.
-        most = 3 * READ_EACH_S * len(shared.consumers)
+        most = 3 * READ_EACH_S * len(shared.consumers)  # the longest pause between two reads
         soon = ended - began < 2 * most
         pause = min(most, 2 * pause) if soon and pause else READ_EACH_S * len(some)
         if (left := ended + pause - (yield from Now())) > 0:

@@ -172,7 +172,7 @@ class MissingBuilds:
     def note(self, builds: str, now: float) -> bool:
         """Note builds, and tell whether to log them, which is once an hour."""
         self.lately.add(builds)
-        if now - self.said.get(builds, float("-inf")) < 3600.0:
+        if now - self.said.get(builds, float("-inf")) < 3600.0:  # between two warnings
             return False
         self.said[builds] = now
         return True

@@ -25,7 +25,7 @@ class OutboxView:
     @property
     def dead(self) -> bool:
         """Whether the relay has neither reported for a minute nor ended properly."""
-        return not self.ended and self.age > 60.0
+        return not self.ended and self.age > 60.0  # four reports of a relay are missing
 
     @property
     def text(self) -> str:

@@ -261,7 +261,7 @@ class AsyncSubscription:
         now = time.monotonic()
         if self._listened is None or now < self._due:
             return []
-        self._due = now + 10.0
+        self._due = now + 10.0  # until it announces again that it listens
         return [event_ops.listen(ops, sharded=self._sharded) for ops in self._listened()]
 
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:

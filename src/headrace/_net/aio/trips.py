@@ -255,6 +255,7 @@ class AsyncTrips:
         try:
             await connection.send_packed_command([announced(size)])
             limit = value_limit(await reply_within(connection, self.timeout))
+            # until it refuses the announcement of a value
             return limit, limit is None and refuses(await reply_within(connection, 0.5))
         finally:
             await self.connections.drop(connection)  # it waits for a value that is never sent

@@ -254,6 +254,7 @@ class Trips:
         try:
             connection.send_packed_command([announced(size)])
             limit = value_limit(reply_within(connection, self.timeout))
+            # until it refuses the announcement of a value
             return limit, limit is None and refuses(reply_within(connection, 0.5))
         finally:
             self.connections.drop(connection)  # it waits for a value that is never sent

@@ -250,7 +250,7 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
         return False
     names: set[str] = set()
     with suppress(redis.ResponseError):  # a user that may not SCAN
-        names |= set(found.names(10_000))
+        names |= set(found.names(10_000))  # keys, for the name that was meant
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
     raise ConfigurationError(

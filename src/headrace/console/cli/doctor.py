@@ -199,7 +199,7 @@ def _replicas(facts: Facts) -> Finding:
 
 
 def _clock(facts: Facts) -> Finding:
-    if abs(facts.ahead) > 2.0:
+    if abs(facts.ahead) > 2.0:  # seconds between two clocks
         way = "ahead of" if facts.ahead > 0 else "behind"
         return Finding(
             "clock",

@@ -86,7 +86,7 @@ def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
     """Yield the first *limit* of *items*, by default a screenful on a terminal. Report if there are
     more.
     """
-    most = limit or (100 if sys.stdout.isatty() else None)
+    most = limit or (100 if sys.stdout.isatty() else None)  # rows
     left = iter(items)
     yield from islice(left, most)
     if limit is None and most is not None and next(left, None) is not None:

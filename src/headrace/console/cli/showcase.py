@@ -157,7 +157,7 @@ def _produce(queues: Mapping[str, Queue], flow: Flow, over: threading.Event) -> 
             [NewJob(b'{"table": "orders"}', id=f"export-{n}") for n in range(3)]
         )
         for number in itertools.count(1):
-            if over.wait(0.05):
+            if over.wait(0.05):  # between two rounds of the producer
                 return
             if queues["emails"].counts().waiting < AT_MOST:
                 queues["emails"].enqueue_many(

@@ -104,7 +104,7 @@ def end(processes: Iterable[Process]) -> None:
         process.link.close()
     for process in processes:
         try:
-            process.popen.wait(10.0)
+            process.popen.wait(10.0)  # then it is killed
         except subprocess.TimeoutExpired:
             process.popen.kill()
             process.popen.wait()
@@ -267,6 +267,7 @@ class Supervisor:
             self._failures = (
                 0 if process.ready and now - process.began >= 10.0 else self._failures + 1
             )
+            # the longest pause before a new start
             pause = 0.0 if not self._failures else min(30.0, 0.05 * 2**self._failures)
             again = "another is started" + (f" in {pause:.1f} s" if pause >= 1 else "")
             self._say("process_ended", process, f"{how}; {again}")
@@ -620,6 +621,7 @@ def away(url: str | None) -> str:
     if url is None or url.startswith("embedded:"):
         return ""
     try:
+        # a probe asks
         with client_of(url, socket_timeout=2.0, socket_connect_timeout=2.0) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:

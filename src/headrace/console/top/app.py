@@ -100,6 +100,7 @@ class Top(App[None]):
             pane = self.screen
             if isinstance(pane, Pane) and pane.laid_out and not self._on_hold:
                 await self._read(pane)
+            # another window has the focus
             pause = self._every if self.app_focus else self._every * 5
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._again.wait(), pause)

@@ -57,7 +57,7 @@ class QueuesPane(QueueTable):
         Column("dead", 5, right=True),
         Column("in/s", 5, right=True),
         Column("done/s", 6, right=True),
-        Column("of late", 8),
+        Column("of late", 8),  # cells of the chart
         Column("oldest", 7, right=True),
         Column("", 7),
     )

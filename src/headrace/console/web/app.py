@@ -91,7 +91,7 @@ class Pages:
         self._options: dict[str, Any] = {
             "redact": redact,
             "codecs": codecs,
-            "timeout": 2.0,
+            "timeout": 2.0,  # seconds for which a round trip is tried
         }
         self._trace_url = trace_url
         self._inspector: AsyncInspector | None = self._new_inspector()  # refuses bad arguments now
@@ -200,7 +200,7 @@ class Pages:
         values = {
             "status": status,
             "text": text,
-            "retry_s": 5 if retry else 0,
+            "retry_s": 5 if retry else 0,  # a page reloads itself, without JavaScript
             **self._common(request, rights),
         }
         return render("error.html", values, status)
@@ -305,7 +305,7 @@ class Pages:
         )
         answer = RedirectResponse(following, 303)
         self._outcomes[outcome] = Outcome(text, introduce(request, answer), _place_of(following))
-        if len(self._outcomes) > 500:
+        if len(self._outcomes) > 500:  # kept until they are shown
             self._outcomes.popitem(last=False)
         return answer
 

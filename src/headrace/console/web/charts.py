@@ -168,6 +168,7 @@ def _round_up(value: float, least: float) -> float:
 
 
 def _times(start: float, end: float) -> tuple[Tick, ...]:
+    # ticks of the axis
     step = next((size for size in STEPS_S if (end - start) / size <= 6), STEPS_S[-1])
     form = next((form for least, form in FORMS if step >= least), "%H:%M:%S")
     moments = (
@@ -262,7 +263,7 @@ def charts(trends: Trends, number: int) -> list[Chart]:
 
 def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
     shown: list[tuple[float, Sequence[str]]] = []
-    for _, group in sorted(_columns(trends, number, 24).items(), reverse=True):
+    for _, group in sorted(_columns(trends, number, 24).items(), reverse=True):  # rows of the table
         sums = [
             _number(sum(getattr(one, name) for one in group))
             for name in ("enqueued", "completed", "removed")

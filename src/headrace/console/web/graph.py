@@ -125,7 +125,7 @@ def nodes(flow: FlowView, run: RunView) -> dict[str, Node]:
         first = sorted(
             here, key=lambda child: ORDER.index(child.state) if child.state in ORDER else len(ORDER)
         )
-        found[name] = Node(state, took, numbers, tuple(first[:3]))
+        found[name] = Node(state, took, numbers, tuple(first[:3]))  # children to link to
     return found
 
 

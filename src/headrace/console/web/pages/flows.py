@@ -118,7 +118,7 @@ async def run(request: PageRequest) -> Answer:
     some = [
         one
         for parts in by_state.values()
-        for one in parts[:100]
+        for one in parts[:100]  # children in each state
         if one.state != "running" or one.job
     ]
     return "run.html", {

@@ -26,7 +26,7 @@ async def worker(request: PageRequest) -> Answer:
     )
     program = program or Program(found.worker.name, [found.worker])
     jobs: list[JobView] = []
-    for one in program.members[:20]:
+    for one in program.members[:20]:  # queues whose running jobs are read
         its = await request.inspector.worker(one.queue, one.name)
         jobs += its.jobs if its is not None else ()
     more = {"buttons": buttons(request, "worker", name), "now": latest(view.now, *jobs)}
