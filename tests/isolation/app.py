@@ -361,6 +361,22 @@ def overlaps(job: Job[Any]) -> None:
     place.unlink()
 
 
+def five_at_most(jobs: list[Job[Any]]) -> None:
+    """Fail if more than five jobs of the tenant run at the same time, or jobs of two tenants."""
+    (tenant,) = {job.headers["tenant"] for job in jobs}
+    folder = Path(os.environ["NOTED"]) / tenant
+    folder.mkdir(exist_ok=True)
+    places = [folder / job.id for job in jobs]
+    for place in places:
+        place.touch()
+    time.sleep(0.01)
+    running = len([*folder.iterdir()])
+    for place in places:
+        place.unlink()
+    if running > 5:
+        raise ValueError(f"{running} jobs of {tenant}")
+
+
 def steps_for_ever(job: Job[Any]) -> None:
     for number in range(10_000):
         job.step(f"step-{number}", behaves)

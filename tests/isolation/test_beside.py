@@ -66,6 +66,25 @@ def test_a_limit_holds_over_children(
 
 
 @pytest.mark.slow
+def test_a_limit_holds_over_batches_in_children(
+    work: Work, newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTED", str(tmp_path))
+    jobs = [NewJob(b"", headers={"tenant": f"t{number % 3}"}) for number in range(90)]
+    terms = {"fair": "tenant", "limits": [Limit(5, key="tenant")]}
+    running = work.running()
+    with Queue("q", url=newest.url, **terms) as queue:  # type: ignore[arg-type]
+        running.worker.batch_handler(
+            queue, max_size=3, max_wait=0.05, same=True, concurrency=4, isolate=TWO, retry=NEVER
+        )(app.five_at_most)
+        queue.enqueue_many(jobs)
+        with running:
+            until(lambda: queue.counts().completed + queue.counts().dead == 90)
+        assert [one.reason for one in queue.admin.dead()] == []
+    assert {one.name for one in tmp_path.iterdir()} == {"t0", "t1", "t2"}
+
+
+@pytest.mark.slow
 def test_a_deadline_holds_while_the_server_is_frozen(
     work: Work, newest: Server, queue: Queue, tmp_path: Path
 ) -> None:
