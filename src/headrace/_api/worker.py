@@ -250,7 +250,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}"
             )
         self.handlers: dict[str, HandlerSettings] = {}
-        self._narrowed: set[str] = set()  # queues whose concurrency was given
+        self._concurrency_given: set[str] = set()  # queues whose concurrency was given
         self._tasks: list[BaseTasks] = []
         self._relays: list[Relaying] = []
         self._pid = os.getpid()
@@ -444,7 +444,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 continue
             slots = (
                 handler.concurrency
-                if queue in self._narrowed
+                if queue in self._concurrency_given
                 else isolation.processes or processors()
             )
             kinds = {kind: within(one) for kind, one in handler.kinds.items()}
@@ -536,7 +536,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             )
         slots = self._slots if concurrency is None else concurrency
         if concurrency is not None:
-            self._narrowed.add(queue)
+            self._concurrency_given.add(queue)
         if (isolation := special.get("isolation")) is not None:
             slots = isolation.processes or concurrency or processors()
         made = HandlerSettings(

@@ -175,7 +175,6 @@ class StallWatch:
                 break
             now = time.monotonic()
             # we were late ourselves: the whole process was suspended
-            # a later wake-up means that the process was suspended
             if now - since > self._limit + 1.0:
                 asked += now - since
                 self._lifecycle.stalled_since = asked

@@ -1,7 +1,7 @@
 """The fork server of one queue's children. It has loaded their handlers, so a child is ready soon.
 
 The fork server of `multiprocessing` is one for the whole program, which may have uses of its own.
-It also sends and sets for each child what is the same for all.
+It also repeats for each child the preparation that all children share.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Nursery:
             if self._ended:  # it came too late to end this one, too
                 self._kill()
             link = Link(self._control)
-            with suppress(Broken):  # copies could not use what it has loaded, or that has ended it
+            # it ends if the modules that it has loaded end it, or are of no use in a copy
+            with suppress(Broken):
                 link.send({}, described)
                 link.receive()
                 return

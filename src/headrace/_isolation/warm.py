@@ -77,7 +77,7 @@ def serve(number: int, *, loads: bool) -> None:
         if _unshared() != before:
             os._exit(0)
         gc.collect()
-        gc.freeze()  # the pages of what was loaded stay shared with the children
+        gc.freeze()  # the children share the pages of the loaded modules
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
     default = signal.signal(signal.SIGCHLD, lambda _number, _frame: None)

@@ -248,7 +248,7 @@ class OverviewViews(QueueViews):
         """Return the usual waits of these queues, as far as it matters. It is read anew every five
         minutes."""
         late = {view.name for view in views if view.lag > LAG_S}
-        # the usual wait is read again after so many seconds
+        # a usual wait is read again after five minutes
         self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < 300.0}
         for name in sorted(late - self._usual.keys())[:10]:
             parts = [

@@ -100,7 +100,7 @@ def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
     consumer.timers.sweep_at = now + _unswept_for(
         consumer,
         found,
-        FOREVER_S if many(worker) else 5.0,  # rests of an idle queue
+        FOREVER_S if many(worker) else 5.0,  # the longest pause of an idle queue
     )
     if not (found.rests or consumer.idle.on):
         consumer.idle.try_at = now + worker.settings.timeout

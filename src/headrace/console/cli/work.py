@@ -621,7 +621,7 @@ def away(url: str | None) -> str:
     if url is None or url.startswith("embedded:"):
         return ""
     try:
-        # a probe asks
+        # a probe does not wait long
         with client_of(url, socket_timeout=2.0, socket_connect_timeout=2.0) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:

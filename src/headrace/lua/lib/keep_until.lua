@@ -7,7 +7,7 @@ local function forget_over(key, now, most)
   local latest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
   if latest then redis.call('PEXPIRE', key, string.format('%.0f', math.max(1, tonumber(latest) - now))) end
 end
--- Keep *names* until *last*, and forget more names than these. *how*: 'GT': names that are kept for longer stay so long.
+-- Keep *names* until *last*, and forget two more names than these, if so many are over. *how*: 'GT' cuts no time short.
 local function keep_until(key, names, last, now, how)
   if #names == 0 then return end
   local rows = {how}

@@ -110,7 +110,7 @@ function leasing.hand_out(q, entry, fields, count)
   end
 end
 -- Records and events of the jobs that were handed out, and the time of the next call. *again*: there may be more jobs.
--- *more*: what else the reply has. Answers the reply, and its record.
+-- *more*: further parts of the reply. Answers the reply, and its record.
 function leasing.finish(q, fresh, limit, wanted, again, more)
   local now, entries, listening = q.now, q.entries, q.listening
   if q.duration ~= '' then
