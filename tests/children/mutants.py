@@ -10,8 +10,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "the end of a child is not told": [
         (
             "*",
-            "function runs.children_left(q, ids, what, told)\n",
-            "function runs.children_left(q, ids, what, told)\n  if ids then return end\n",
+            "function runs.children_ended(q, ids, state, told)\n",
+            "function runs.children_ended(q, ids, state, told)\n  if ids then return end\n",
         ),
     ],
     "a link stays behind": [("*", "      redis.call('HDEL', q.links, ids[i])\n", "")],

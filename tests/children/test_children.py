@@ -262,6 +262,20 @@ def test_the_first_of_several_is_the_same_in_each_delivery(
     assert len({str(one) for one in chosen}) == 1
 
 
+def test_a_poll_sees_a_child_that_ended_in_this_delivery(
+    fleet: Running, orders: Queue[Any], packs: Queue[Any]
+) -> None:
+    def body(job: Job) -> Body:
+        child = yield partial(job.start, ("orders/pack", b"x"))
+        assert packs.complete(packs.lease())
+        first = yield partial(job.first, late=job.timer(seconds=0), done=child)
+        return first.name.encode()
+
+    serve(fleet, "orders", body)
+    with fleet:
+        assert orders.enqueue(b"").result(PATIENCE) == b"done"
+
+
 def test_a_child_may_be_the_first(fleet: Running, orders: Queue[Any]) -> None:
     def body(job: Job) -> Body:
         child = yield partial(job.start, ("orders/pack", b"x"))

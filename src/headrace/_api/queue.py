@@ -506,8 +506,7 @@ class BaseQueue(Guided, Connected):
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]
-        limit = checks.patience(timeout)
-        found = yield from self._verbs.results.of(names, limit)
+        found = yield from self._verbs.results.of(names, checks.patience(timeout))
         return {name: decoded(self.ops.bound, name, data) for name, data in found.items()}
 
     def _listening(

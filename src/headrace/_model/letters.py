@@ -16,8 +16,7 @@ SPENT = "no attempts left: "  # so begins the reason of a job whose workers died
 
 def common_reason(reason: str) -> str:
     """Return the first line of a reason, without numbers, which the reasons of one cause share."""
-    first = reason.strip().partition("\n")[0][:300]
-    return re.sub(r"0x[0-9a-f]+|\d+", "#", first)
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", reason.strip().partition("\n")[0][:300])
 
 
 def reason_key(reason: str, kind: str = "") -> str:

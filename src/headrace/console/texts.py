@@ -110,8 +110,8 @@ def moment(name: str, text: str, now: float) -> float | None:
         return None
     back = BACK.fullmatch(text)
     if back:
-        tens = now // 10 * 10  # so that all viewers of this span see one reading
-        return max(0.0, tens - float(back[1]) * BACK_S[back[2]])
+        # whole tens of seconds, so that all viewers of this span see one reading
+        return max(0.0, now // 10 * 10 - float(back[1]) * BACK_S[back[2]])
     try:
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from attrs import evolve, frozen
 
-from headrace._core.effects import Call, send_all
+from headrace._core.effects import Call, send, send_all
 from headrace._core.steps import away
 from headrace._core.steps.run import Run
 from headrace._model.checks import LEVELS_AT_MOST, count
@@ -217,9 +217,7 @@ def run_all(
             if not run.replayed:
                 yield from cancel(run.ops, [(record.home, record.child) for record in still])
             _fail(failure)
-        fresh = [child for child in children if child.name not in records]
-        if failure is not None:
-            fresh = []
+        fresh = [one for one in children if failure is None and one.name not in records]
         room = len(fresh) if at_most is None else max(0, at_most - len(still))
         if not fresh[:room]:
             break
@@ -246,6 +244,8 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
         name = run.values.decoded(f"first {label!r}", known[label].value)
     else:
         yield from run.undos.missing(run, label)
+        if any(map(polls, sources.values())):
+            records = yield from _read_again(run, records)
         over = {name: one for name, one in records.items() if one.over(now)}
         if not over:
             yield from run.stop(list(records.values()))
@@ -271,6 +271,14 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
 def polls(source: object) -> bool:
     # a timer of no time, which comes after all other sources
     return isinstance(source, Timer) and not source.until
+
+
+# A poll asks for the state of now. The records of the run are as old as its delivery.
+def _read_again(run: Run, records: dict[str, Record]) -> Call[dict[str, Record]]:
+    newest = step_ops.own((yield from send(step_ops.read(run.ops, run.claim))))
+    again = {name: newest.get(one.name, one) for name, one in records.items()}
+    (yield from run.known()).update({one.name: one for one in again.values()})
+    return again
 
 
 def _source(run: Run, source: Signal | Timer | Child) -> Call[Record]:

@@ -144,8 +144,7 @@ def own_settings(settings: dict[str, Any], packer: Packer | None = None) -> dict
     ours = {key: value for key, value in settings.items() if key not in NOT_COPIED}
     if packer is not None:  # asyncio's connections pack in Python
         ours["command_packer"] = packer
-    timeout = settings.get("socket_timeout")
-    ours["socket_timeout"] = max(timeout or 10.0, AT_LEAST_S)
+    ours["socket_timeout"] = max(settings.get("socket_timeout") or 10.0, AT_LEAST_S)
     ours["decode_responses"] = False
     if ours.get("credential_provider") is not None:
         ours["credential_provider"] = guarded(ours["credential_provider"])

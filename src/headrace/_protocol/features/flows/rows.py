@@ -52,8 +52,7 @@ def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
         head = begun
         more = rows[0]
         rows[0] = [*head[:7], [*head[7], *more[7]], [*head[8], *more[8]], *more[9:]]
-    rest = rows.pop() if flow_cursor(rows[-1]) else None
-    return rows, rest
+    return rows, rows.pop() if flow_cursor(rows[-1]) else None
 
 
 def flow_cursor(row: Any) -> bytes:
