@@ -26,6 +26,7 @@ def double(job: Job) -> bytes:
     return job.payload * 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_children_near_and_on_each_other_master(kind: str, cluster: Cluster) -> None:
     """Each master has parents, whose children are on all three."""

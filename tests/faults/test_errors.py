@@ -209,6 +209,7 @@ def test_a_value_that_is_refused_fails_nobody_else_s_call(newest: Server) -> Non
 # -- what heals ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 def test_loading(binary: Binary, colour: str, tmp_path: Path) -> None:
     """During LOADING the call waits until the data are there."""
     slow = ["--key-load-delay", "50000"]  # µs
@@ -366,6 +367,7 @@ def test_noreplicas(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     assert asked(counts) == ONE
 
 
+@pytest.mark.sampled
 def test_clusterdown(binary: Binary, colour: str) -> None:
     """After CLUSTERDOWN the call waits until the slots are served."""
     with (

@@ -293,6 +293,7 @@ def test_runs_that_a_retry_delays_are_listed(newest: Server, ordered: bool) -> N
     assert found == {f"i-{n}": ("delayed", "charge", True) for n in range(3)}
 
 
+@pytest.mark.slow
 def test_a_missing_build_needs_attention(newest: Server) -> None:
     """It does so while no living worker has the build."""
     url = newest.url

@@ -133,6 +133,7 @@ def test_what_was_said_while_nobody_heard_it(
     assert record.ended == ids
 
 
+@pytest.mark.sampled
 def test_a_server_that_lets_nobody_listen(
     work: Work,
     queue: Queue,
@@ -196,6 +197,7 @@ def test_a_worker_listens_on_one_connection_and_nothing_is_said_about_work(
     until(lambda: ears(client) == 0)
 
 
+@pytest.mark.sampled
 def test_an_idle_line_is_pinged(
     monkeypatch: pytest.MonkeyPatch, work: Work, queue: Queue, client: redis.Redis
 ) -> None:

@@ -82,6 +82,7 @@ def now(server: Server) -> float:
     return float(seconds) + float(micros) / 1e6
 
 
+@pytest.mark.sampled
 def test_a_kept_lease_outlasts_its_time(server: Server, held: Callable[..., Any]) -> None:
     """Peers that look for expired leases find none."""
     with Queue("q", url=server.url, lease=1.0) as peer:

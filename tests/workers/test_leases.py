@@ -29,6 +29,7 @@ def client(newest: Server) -> Iterator[redis.Redis]:
         yield client
 
 
+@pytest.mark.sampled
 def test_a_job_that_runs_longer_than_its_lease(
     work: Work, queue: Queue, newest: Server, record: Recorder
 ) -> None:
@@ -75,6 +76,7 @@ def test_short_jobs_are_not_renewed(work: Work, queue: Queue, newest: Server) ->
     assert ran.count([b"EVALSHA", script("renew").sha.encode()]) <= 1
 
 
+@pytest.mark.sampled
 def test_jobs_that_wait_for_a_slot_are_renewed_too(
     work: Work, queue: Queue, record: Recorder
 ) -> None:

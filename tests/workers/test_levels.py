@@ -25,6 +25,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known", [1, 2])
 def test_a_job_of_an_unknown_level_stops_nothing(
     work: Work,

@@ -182,6 +182,7 @@ def test_what_another_reader_was_given_and_left_is_found_where_all_rest(
         until(lambda: queue.counts().completed == 1)
 
 
+@pytest.mark.sampled
 @ENGINES
 def test_a_worker_at_rest_learns_that_it_was_declared_dead(
     work: Work, queues: list[Queue], newest: Server, record: Recorder
@@ -200,6 +201,7 @@ def test_a_worker_at_rest_learns_that_it_was_declared_dead(
         assert not old & {state.name for state in queues[0].admin.workers()}
 
 
+@pytest.mark.sampled
 @ENGINES
 def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: Recorder) -> None:
     """Each queue wakes the worker again and again, by an enqueue, a release, a delay or a

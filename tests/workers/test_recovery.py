@@ -176,6 +176,7 @@ def test_a_frozen_worker(scene: Scene, record: Recorder) -> None:
     assert queue.counts() == Counts(enqueued=13, completed=13)
 
 
+@pytest.mark.sampled
 def test_poison(scene: Scene) -> None:
     """A job that kills every process is dead after twenty attempts, and the queue goes on (B-5)."""
     queue, processes = scene.queue, scene.processes

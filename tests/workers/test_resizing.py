@@ -88,6 +88,7 @@ def test_a_new_worker_obeys(work: Work, queue: Queue, record: Recorder) -> None:
     assert record.most == 3
 
 
+@pytest.mark.sampled
 def test_shards_share_the_new_number(kind: str, newest: Server) -> None:
     """All shards of a queue have the number, also one that is new."""
     runs, seen = Recorder(), Counter[str]()
@@ -114,6 +115,7 @@ def test_shards_share_the_new_number(kind: str, newest: Server) -> None:
         assert seen == {f"k{number}": 1 for number in range(200)}
 
 
+@pytest.mark.sampled
 def test_batches_keep_their_size(work: Work, queue: Queue, record: Recorder) -> None:
     gate = threading.Event()
     worker = work()

@@ -25,6 +25,7 @@ def tick(name: str) -> int:
     return int(name.rpartition("@")[2])
 
 
+@pytest.mark.sampled
 def test_several_workers_one_job_a_tick(work: Work, queue: Queue, record: Recorder) -> None:
     """Three workers see every tick, and only one of them enqueues its job. None comes early."""
     early: list[str] = []
@@ -56,6 +57,7 @@ def test_several_workers_one_job_a_tick(work: Work, queue: Queue, record: Record
     assert (counts.completed, counts.lost) == (len(record.ended), 0)
 
 
+@pytest.mark.sampled
 def test_workers_that_were_away(work: Work, queue: Queue, newest: Server) -> None:
     """No worker runs for a while. With `all` the next one makes every tick once."""
     ran: list[int] = []
@@ -83,6 +85,7 @@ def test_workers_that_were_away(work: Work, queue: Queue, newest: Server) -> Non
     assert {later - earlier for earlier, later in pairwise(sorted(ran))} == {100}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_the_server_restarts(kind: str, tmp_path: Path, record: Recorder) -> None:
     """The server keeps the schedule with its rhythm. Each tick comes once."""
@@ -142,6 +145,7 @@ def test_a_worker_that_lacks_the_library(
         until(lambda: "c" in record.ended)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_delays_that_others_make_while_a_worker_waits(
     work: Work, queue: Queue, newest: Server

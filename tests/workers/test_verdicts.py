@@ -663,6 +663,7 @@ def test_a_task_that_is_cancelled_inside_a_handler_is_a_failure(
     asyncio.run(main())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", [Release(), RetryLater(0)])
 def test_releases_in_a_row_are_slowed_and_told_of(
     work: Work, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
