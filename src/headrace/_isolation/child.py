@@ -55,7 +55,7 @@ def run(end: socket.socket, load: Callable[[], Loaded]) -> None:
         return
     child = Child(link, program, functions)
     if not logging.root.handlers:  # else the handler's module has set up logging itself
-        logging.root.addHandler(_Forwarding(child))
+        logging.root.addHandler(_Forwarding(link))
     child.run()
 
 
@@ -110,12 +110,12 @@ class Turn:
         return self._child.ask({**head, "turn": self._number}, parts)
 
     def tell(self, head: Head) -> None:
-        self._child.tell({**head, "turn": self._number})
+        self._child.link.send({**head, "turn": self._number})
 
 
 class Child:
     def __init__(self, link: Link, program: Program, functions: Functions) -> None:
-        self._link = link
+        self.link = link
         self._program = program
         self._functions = functions
         self._mail = Mailbox(link)
@@ -125,17 +125,14 @@ class Child:
     def ask(self, head: Head, parts: Sequence[bytes]) -> Message:
         number = next(self._numbers)
         self._mail.expect(number)
-        self._link.send({**head, "number": number}, parts)
+        self.link.send({**head, "number": number}, parts)
         answer = self._mail.take(number)
         if (error := answer[0].get("error")) is not None:
             raise remade(error)
         return answer
 
-    def tell(self, head: Head) -> None:
-        self._link.send(head)
-
     def run(self) -> None:
-        self._link.send({"is": "ready"})
+        self.link.send({"is": "ready"})
         with suppress(Broken):
             while (message := self._mail.take(JOBS))[0]["is"] == "job":
                 self._serve(*message)
@@ -174,7 +171,7 @@ class Child:
             answer["memory"] = isinstance(error, MemoryError)
         if self._program.measures:
             answer["rss"] = resident() or peak()
-        self._link.send(answer, data)
+        self.link.send(answer, data)
 
     def _handled(
         self, function: Callable[..., Any], jobs: list[Job[Any]]
@@ -255,16 +252,16 @@ def peak() -> int:
 
 
 class _Forwarding(logging.Handler):
-    def __init__(self, child: Child) -> None:
+    def __init__(self, link: Link) -> None:
         super().__init__()
-        self._child = child
+        self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.exc_info:
             text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
         with suppress(Broken):
-            self._child.tell(
+            self._link.send(
                 {
                     "is": "log",
                     "name": record.name,

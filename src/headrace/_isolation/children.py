@@ -8,7 +8,6 @@ import os
 import random
 import select
 import signal
-import socket
 import threading
 import time
 from collections import deque
@@ -250,15 +249,8 @@ class Children:
 
     def _born(self) -> Process:
         """Start a child, and wait until it has loaded its handler. Raises its error."""
-        ours, theirs = socket.socketpair()
         began = time.monotonic()
-        try:
-            pid, told = self._nursery.start(theirs)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        pid, told, ours = self._nursery.start()
         most = self.isolation.recycle_jobs
         jobs = float("inf") if most is None else max(1.0, most * random.uniform(0.9, 1.1))
         one = Process(pid, told, Link(ours, LOOK_S), jobs, began=began)

@@ -7,7 +7,6 @@ is written by one call of the system, and a short one is read by one.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 from collections.abc import Sequence
@@ -111,8 +110,5 @@ def out_of_reach(end: socket.socket) -> socket.socket:
     """Move a connection to a high file number."""
     import fcntl
 
-    number = fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
-    moved = socket.socket(fileno=number)
-    end.close()
-    os.set_inheritable(number, False)
-    return moved
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH))

@@ -32,25 +32,26 @@ class Nursery:
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket
 
-    def start(self, end: socket.socket) -> tuple[int, int]:
-        """Fork a child, which has this end of its link. Return its process, and the file that tells
-        its end. Raises `Broken` or `OSError`.
+    def start(self) -> tuple[int, int, socket.socket]:
+        """Fork a child. Return its process, the file that tells its end, and our end of its link.
+        Raises `Broken` or `OSError`.
         """
-        told, teller = os.pipe()
-        try:
-            with self._lock:
-                if self._server is None or self._server.poll() is not None:
-                    self._launch()
-                socket.send_fds(self._control, [b"1"], [end.fileno(), teller])
-        except BaseException:
-            os.close(told)
-            raise
-        finally:
-            os.close(teller)
+        with self._lock:
+            if self._server is None or self._server.poll() is not None:
+                self._launch()
+            # A fork waits: its copies of the others' ends would hide from us that they have gone.
+            with _forks.unforked:
+                ours, theirs = socket.socketpair()
+                told, teller = os.pipe()
+                with suppress(OSError):  # it has ended, and tells nothing
+                    socket.send_fds(self._control, [b"1"], [theirs.fileno(), teller])
+                theirs.close()
+                os.close(teller)
         if (pid := heard(told)) < 0:
             os.close(told)
-            raise Broken("the fork server has ended")
-        return pid, told
+            ours.close()
+            raise Broken("the fork server has ended, or could not fork")
+        return pid, told, ours
 
     def end(self) -> None:
         self._ended = True
@@ -66,10 +67,12 @@ class Nursery:
         described = self._described()
         for loads in (True, False)[not self._loads :]:
             self._kill()
-            self._control, theirs = socket.socketpair()
-            withhold_socket(self._control)  # a copy would keep the server alive
-            run = f"from {SERVER} import serve; serve({theirs.fileno()}, loads={loads})"
-            with theirs:
+            # A fork waits: its copies would hide from us that the server has gone, or keep that
+            # alive.
+            with _forks.unforked:
+                self._control, theirs = socket.socketpair()
+                withhold_socket(self._control)
+                run = f"from {SERVER} import serve; serve({theirs.fileno()}, loads={loads})"
                 self._server = subprocess.Popen(  # noqa: S603 - our own program
                     [
                         spawn.get_executable(),
@@ -81,6 +84,7 @@ class Nursery:
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,  # Ctrl-C in a terminal is for us, who decide
                 )
+                theirs.close()
             if self._ended:  # it came too late to end this one, too
                 self._kill()
             link = Link(self._control)

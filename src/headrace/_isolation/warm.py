@@ -80,7 +80,10 @@ def serve(number: int, *, loads: bool) -> None:
         gc.freeze()  # the children share the pages of the loaded modules
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
-    default = signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    handlers = {
+        signal.SIGCHLD: signal.signal(signal.SIGCHLD, lambda _number, _frame: None),
+        signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
+    }
     signal.set_wakeup_fd(wake)
     tellers: dict[int, int] = {}
     link.send({"is": "ready"})
@@ -92,18 +95,24 @@ def serve(number: int, *, loads: bool) -> None:
                 _reap(tellers)
                 continue
             _, (end, teller), _, _ = socket.recv_fds(control, 1, 2)
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:  # the system has no process to spare, and the others go on
+                os.close(end)
+                os.close(teller)
+                continue
             if not pid:
                 os.setpgid(0, 0)
                 signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, default)
+                for caught, handler in handlers.items():
+                    signal.signal(caught, handler)
                 for unused in (number, wakes, wake, teller, *tellers.values()):
                     os.close(unused)
                 _live(partial(run, socket.socket(fileno=end), load))
             os.close(end)
             os.setpgid(pid, pid)  # before it is known: it is killed with its descendants
             tellers[pid] = teller
-            os.write(teller, NUMBER.pack(pid))
+            _tell(teller, pid)
     for pid in tellers:
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -129,5 +138,10 @@ def _reap(tellers: dict[int, int]) -> None:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = ended
             if (teller := tellers.pop(pid, None)) is not None:
-                os.write(teller, NUMBER.pack(os.waitstatus_to_exitcode(status)))
+                _tell(teller, os.waitstatus_to_exitcode(status))
                 os.close(teller)
+
+
+def _tell(teller: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # nobody waits for this child, and the others go on
+        os.write(teller, NUMBER.pack(number))
