@@ -136,12 +136,6 @@ def _keep(_context: Any, upgrade: Any, _schemas: Any) -> None:
     upgrade.ops[:] = [one for one in upgrade.ops if getattr(one, "table_name", None) not in COLUMNS]
 
 
-def notifies(dialect: Any) -> bool:
-    """Tell whether the driver delivers notifications. Older drivers lose notifications that come
-    during a statement."""
-    return dialect.driver == "psycopg" and tuple(dialect.psycopg_version) >= (3, 2, 4)
-
-
 def tell_not_told(name: str) -> None:
     words = (
         "the database does not tell the relay of queue %s of commits, so it looks for rows often: "
@@ -151,11 +145,22 @@ def tell_not_told(name: str) -> None:
     )
 
 
-def old_at(engine: Any) -> float:
-    """Return when a session of an engine that begins now is to be renewed, by the clock of
-    `time.monotonic`."""
-    most = engine.get_execution_options().get(MAX_AGE)
-    return time.monotonic() + most if most else math.inf
+class BaseSession:
+    # of a relay, in either colour
+    def __init__(self, engine: Any, name: str, held: Any = None, driver: Any = None) -> None:
+        self._engine = engine
+        self._held = held
+        its = engine.dialect
+        # older drivers lose notifications that come during a statement
+        listens = its.driver == "psycopg" and tuple(its.psycopg_version) >= (3, 2, 4)
+        self._driver: Any = driver if listens else None
+        self._name = name
+        self.told = False  # whether it is told of commits
+        most = engine.get_execution_options().get(MAX_AGE)
+        self._old = time.monotonic() + most if most else math.inf
+
+    def is_old(self) -> bool:
+        return time.monotonic() >= self._old
 
 
 def wake_of(namespace: str, queue: str) -> str:

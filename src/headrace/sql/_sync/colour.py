@@ -6,13 +6,13 @@ import secrets
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.platform import sync
-from headrace.sql._tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
+from headrace.sql._tables import CHANNEL, LISTEN, NOTIFY, TEST_S, BaseSession, tell_not_told
 
 __all__ = [
     "Background",
@@ -39,24 +39,10 @@ def run_on(connection: Connection, function: Callable[[Connection], R]) -> R:
     return function(connection)
 
 
-class Session:
+class Session(BaseSession):
     """The session of a relay. On PostgreSQL it is one connection. On SQLite each look for rows
     opens the file.
     """
-
-    def __init__(
-        self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None
-    ) -> None:
-        self._engine = engine
-        self._held = held
-        # the driver's connection, if it can listen
-        self._driver: Any = driver if notifies(engine.dialect) else None
-        self._old = old_at(engine)
-        self._name = name
-        self.told = False  # whether it is told of commits
-
-    def is_old(self) -> bool:
-        return time.monotonic() >= self._old
 
     def listen(self, over: Event) -> None:
         """Begin to listen, and test it by a notification from another session.
