@@ -22,10 +22,9 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-from headrace._core.effects import Call, Scan, hurried, send, send_all
+from headrace._core.effects import Call, Scan, hurried, send, send_each
 from headrace._core.fair.shares import wanted
 from headrace._core.queue.schedules import schedules
 from headrace._core.shards.map import ShardMap
@@ -42,12 +41,9 @@ from headrace._model.shards import (
 from headrace._protocol import admin_ops, view_ops
 from headrace._protocol.features import fair as fair_ops, schedules as schedule_ops
 from headrace._protocol.keys import queue_of
-from headrace._protocol.limits import OPS_PER_TRIP, RECORD_S
-from headrace._protocol.op import Op
+from headrace._protocol.limits import RECORD_S
 from headrace._protocol.shards import Drained, ShardOps
 from headrace.errors import ConfigurationError
-
-R = TypeVar("R")
 
 
 def reshard(known: ShardMap, shards: int | None) -> Call[Resharding]:
@@ -89,27 +85,27 @@ def seal(known: ShardMap) -> Call[None]:
         )
         for name in sorted(table.queues):
             yield from _prepare([ops.of(name) for ops in old], [ops.of(name) for ops in successors])
-        yield from _all(
+        yield from send_each(
             [ops.of(name).seal(table.version) for name in sorted(table.queues) for ops in old]
         )
         yield from known.change(table, table.handed_over(), len(table.queues))
 
 
 def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Call[None]:
-    told = yield from _all([ops.seal(0) for ops in old])
+    told = yield from send_each([ops.seal(0) for ops in old])
     fields = max((one.fields for one in told), key=len)
     paused = any(one.paused for one in told)
-    new = yield from _all(
+    new = yield from send_each(
         [ops.inherit([*fields, *(("paused", "1") if paused else ())]) for ops in successors]
     )
     for value in (yield from send(fair_ops.paused(old[0]))) if any(new) else ():
         some = yield from wanted(old, value)
-        yield from _all([fair_ops.pause(ops, some, True) for ops in successors])
+        yield from send_each([fair_ops.pause(ops, some, True) for ops in successors])
     if not (paused and any(new)):
         return
     # resumed meanwhile
-    if not any(one.paused for one in (yield from _all([ops.seal(0) for ops in old]))):
-        yield from _all([admin_ops.pause(ops, False) for ops in successors])
+    if not any(one.paused for one in (yield from send_each([ops.seal(0) for ops in old]))):
+        yield from send_each([admin_ops.pause(ops, False) for ops in successors])
 
 
 def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Call[bool]:
@@ -167,8 +163,8 @@ def _drained(
     has not."""
     makers = [known.at(shard.number).of(name) for name in sorted(names)]
     # a failover may have lost the seal
-    yield from _all([ops.seal(known.table.version) for ops in makers])
-    found = yield from _all([ops.drained() for ops in makers])
+    yield from send_each([ops.seal(known.table.version) for ops in makers])
+    found = yield from send_each([ops.drained() for ops in makers])
     if any(one.seconds is None or one.seconds < RECORD_S for one in found):
         return None
     return dict(zip(sorted(names), found, strict=True))
@@ -182,7 +178,7 @@ def behind(known: ShardMap, table: Table) -> Call[set[int]]:
     asked = [shard for shard in asked if known.sound(known.at(shard.number).keys)]
     try:
         found = yield from hurried(
-            _all([known.at(shard.number).drained() for shard in asked]), WITHIN_S
+            send_each([known.at(shard.number).drained() for shard in asked]), WITHIN_S
         )
     except Exception as error:
         if not hasattr(error, "outcome"):
@@ -208,7 +204,7 @@ def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Call
         yield from known.change(table, table.without(shard.number, totals))
     ):
         return  # another client was faster
-    yield from _all([known.at(shard.number).of(name).wipe() for name in sorted(totals)])
+    yield from send_each([known.at(shard.number).of(name).wipe() for name in sorted(totals)])
 
 
 def _keys(known: ShardMap) -> Call[list[tuple[str, int]]]:
@@ -224,19 +220,7 @@ def _keys(known: ShardMap) -> Call[list[tuple[str, int]]]:
 
 
 def jobs_left(known: ShardMap) -> Call[int]:
-    counts = yield from _all(
+    counts = yield from send_each(
         [view_ops.counts(known.at(shard.number)) for shard in known.table.draining]
     )
     return sum(one.present for one in counts)
-
-
-def _all(ops: Sequence[Op[R]]) -> Call[list[R]]:
-    answers: list[R] = []
-    for some in _some(ops):
-        answers += yield from send_all(some)
-    return answers
-
-
-def _some(ops: Sequence[Op[R]]) -> Iterator[Sequence[Op[R]]]:
-    for start in range(0, len(ops), OPS_PER_TRIP):
-        yield ops[start : start + OPS_PER_TRIP]
