@@ -7,7 +7,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from headrace import FanOut, FlowJob, NewJob, Next
+from headrace import FanOut, FlowJob, NewJob, Next, Tasks
+
+FAR = Tasks("shop/pack", url="redis://127.0.0.1:1")  # no server listens there
+
+
+@FAR.task
+def packing() -> None: ...
 
 
 def pick(job: FlowJob) -> FanOut:
@@ -48,6 +54,7 @@ OUTCOMES: dict[str, Callable[[], Any]] = {
     "endless": lambda: FanOut(iter(lambda: b"", None), "pack"),
     "object": lambda: FanOut([object()], "pack"),
     "elsewhere": lambda: Next("nowhere"),
+    "far": lambda: FanOut([packing.new()]),
     "unencoded": lambda: Next("send", object()),
 }
 

@@ -98,6 +98,7 @@ REFUSED = {
     "conditional": "ValueError: unique_for, if_exists: for enqueue and enqueue_many only",
     "endless": "FanOut: 1001 jobs",
     "object": "TypeError: ",
+    "far": "ConfigurationError: job of queue 'shop/pack': its task is for another server",
     "elsewhere": "ValueError: Next: flow 'shop' has no stage 'nowhere'",
 }
 

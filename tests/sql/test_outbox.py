@@ -529,3 +529,22 @@ def test_a_relay_that_is_killed_at_any_step(
     assert 8 < at < 49
     if ends == "dead":
         assert queue.admin.redrive() == queue.counts().present > 40
+
+
+@pytest.mark.parametrize("where", ["url", "nothing"])
+def test_a_job_of_a_task_elsewhere(
+    database: Database, newest: Server, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It is refused, unless nothing here names the relay's server."""
+    for name in ("HEADRACE_URL", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    tasks = Tasks("q", "redis://127.0.0.1:1")
+    job = tasks.task(name="greet")(print).new()
+    outbox = Outbox(Queue("q", newest.url if where == "url" else None))
+    with Session(database.engine()) as session, session.begin():
+        if where == "url":
+            with pytest.raises(ConfigurationError, match="its task is for another server"):
+                outbox.enqueue(session, job)
+        else:
+            assert outbox.enqueue(session, job).added
+    assert len(database.rows()) == (where == "nothing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from attrs import evolve
@@ -22,7 +23,7 @@ from headrace._model.policy import ATTEMPTS, Durability, Rate, Retry
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.terms import Limit, Named
-from headrace._net.base.address import Connected
+from headrace._net.base.address import Address, Connected
 from headrace._protocol.durability import with_durability
 from headrace._protocol.features import results as result_ops
 from headrace._protocol.features.flows.ops import FlowOps, new_run
@@ -47,12 +48,14 @@ class Stages(Guided):
         result_ttl: float | timedelta,
         fenced: bool,
         shards: int = 1,
+        address: Address | None = None,
     ) -> None:
         self.name = name
         options = QueueSettings(
             dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards
         )
-        self.ops = FlowOps(name, namespace, codec, lookup, options)
+        servers = frozenset if address is None else partial(getattr, address, "servers")
+        self.ops = FlowOps(name, namespace, codec, lookup, options, servers)
         self._verbs = ShardedFlow(self.ops) if self.ops.settings.shards > 1 else FlowVerbs(self.ops)
 
     def __repr__(self) -> str:

@@ -129,10 +129,10 @@ class BaseQueue(Guided, Connected):
         self.ops: EveryOp
         self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap]
         if settings.shards == 1:
-            self.ops = EveryOp(keys, settings, codec, namespace)
+            self.ops = EveryOp(keys, settings, codec, namespace, address.meant)
             self._verbs = QueueVerbs(OneShard(self.ops))
         else:
-            self.ops = WholeOps(keys, settings, codec, namespace, settings.shards)
+            self.ops = WholeOps(keys, settings, codec, namespace, address.meant, settings.shards)
             self._verbs = ShardedQueue(
                 ShardMap(self.ops, lambda some: bool(self._executor.healthy(some)))
             )

@@ -122,7 +122,8 @@ class BaseTask(Guided, Generic[P, R, C]):
         return made
 
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[bytes]:
-        """Make the job of a call. It serves `enqueue_many`, and `then=` in this queue's group.
+        """Make the job of a call. It serves `enqueue_many`, and `then=` in this queue's group. A
+        queue of another server or namespace refuses it, and so does a sharded one if this is not.
 
         The arguments that the queue's `fair` and `limits` name are copied to its headers, unless
         `options` gave these. Raises `TypeError` for arguments that the function does not take.

@@ -14,7 +14,7 @@ from headrace._isolation.link import Head
 from headrace._isolation.values import packed, unpacked
 from headrace._model.codec import as_bytes
 from headrace._model.flow import FanOut, FlowJob, Next, children_of
-from headrace._model.job import Job, NewJob, is_new
+from headrace._model.job import NOWHERE, Home, Job, NewJob, NewTaskJob, is_new
 from headrace._model.policy import unconditional
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 
@@ -62,7 +62,9 @@ def told(outcome: Next | FanOut, codec: Any) -> tuple[Head, list[bytes]]:
     # one more than a fan-out may have: the parent refuses it
     for one in islice(children_of(outcome), JOBS_PER_SCRIPT + 1):
         job = unconditional(one) if is_new(one) else NewJob(one)
-        rows.append(packed([job.id, job.headers, job.delay, job.priority, job.queue]))
+        known = [job.id, job.headers, job.delay, job.priority, job.queue]
+        home: Home = getattr(job, "home", NOWHERE)
+        rows.append(packed([*known, [*home.servers], home.namespace]))
         parts.append(as_bytes(codec.encode(job.payload)))
     where = packed([outcome.stage, outcome.join, outcome.failed])
     return {"where": where, "children": rows}, parts
@@ -74,5 +76,9 @@ def remade(head: Head, parts: Sequence[bytes], codec: Any, result: Any) -> Next 
     stage, join, failed = unpacked(head["where"])
     children: list[NewJob[Any]] = []
     for row, part in zip(head["children"], parts, strict=True):
-        children.append(NewJob(codec.decode(part), *unpacked(row)))
+        name, headers, delay, priority, queue, servers, namespace = unpacked(row)
+        home = Home(frozenset(servers), namespace)
+        children.append(
+            NewTaskJob(codec.decode(part), name, headers, delay, priority, queue, home=home)
+        )
     return FanOut(children, stage, join, failed, result)

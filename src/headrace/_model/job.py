@@ -501,12 +501,18 @@ class Home:
     namespace: str = ""
     shards: Mapping[str, int] = field(factory=dict[str, int])  # the numbers of shards, by queue
 
-    def differs(self, other: Home) -> str:
+    def differs(
+        self, servers: frozenset[Hashable], namespace: str, *, sharded: bool | None = None
+    ) -> str:
         # as far as both are known
-        if self.servers and other.servers and self.servers.isdisjoint(other.servers):
+        if self.servers and servers and self.servers.isdisjoint(servers):
             return "server"
-        known = self.namespace and other.namespace
-        return "namespace" if known and self.namespace != other.namespace else ""
+        if self.namespace and namespace and self.namespace != namespace:
+            return "namespace"
+        divided = sharded is not None and any(
+            (number > 1) != sharded for number in self.shards.values()
+        )
+        return "number of shards" if divided else ""
 
 
 NOWHERE = Home()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from attrs import evolve, field, frozen
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import BytesCodec, Codec, as_bytes, bound, of_job, untyped
-from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, NewJob, on_wire
+from headrace._model.job import COST, KEY, NOWHERE, PRIORITY, Cause, Claim, Home, NewJob, on_wire
 from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
@@ -63,6 +63,18 @@ def given(id: object) -> str | None:
     return id if isinstance(id, str) and not is_entry(apart(id)[0]) else None
 
 
+def refuse_elsewhere(ops: Ops, job: NewJob[Any], *, sharded: bool | None = None) -> None:
+    # of a task; *sharded*: whether a shard would take the job
+    home: Home = getattr(job, "home", NOWHERE)
+    if home is not NOWHERE and (
+        what := home.differs(ops.servers(), ops.namespace, sharded=sharded)
+    ):
+        raise ConfigurationError(
+            f"job of queue {job.queue!r}: its task is for another {what} than queue {str(ops.keys.queue)!r} here, and "
+            "nobody would take it: give both the same url=, namespace= and shards=, or enqueue it by its task"
+        )
+
+
 @frozen
 class Ops:
     """Maker of the operations of one queue. `worker` is always the name that leases and settles
@@ -72,6 +84,8 @@ class Ops:
     settings: QueueSettings = QueueSettings()
     codec: Codec[Any] = BytesCodec()
     namespace: str = "headrace"
+    # the names of their server, as far as they are known: see `Address.servers`
+    servers: Callable[[], frozenset[Hashable]] = field(default=frozenset, eq=False, repr=False)
     # the codec, for the payloads of this queue
     bound: Codec[Any] = field(init=False, eq=False, repr=False)
     _shapes: dict[tuple[str, int], Shape] = field(
@@ -132,6 +146,7 @@ class Ops:
             raise ValueError(
                 f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue"
             )
+        refuse_elsewhere(self, job, sharded=self.settings.shards > 1)  # pyright: ignore[reportUnknownArgumentType]
         name, delay, fields = self._item(job)  # pyright: ignore[reportUnknownArgumentType]
         if context is not None:
             fields += checks.trace_headers(job.headers, context)
@@ -381,6 +396,7 @@ class Ops:
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
         keys = there or (self.keys if job.queue is None else self._near("then: queue", job.queue))
+        refuse_elsewhere(self, job, sharded=None if there else self.settings.shards > 1)
         own = keys == self.keys  # another queue's payloads may be of another type
         # a task's job knows its own codec
         codec = getattr(job, "codec", None) or untyped(self.codec)

@@ -258,4 +258,4 @@ class WholeOps(BaseShardOps, EveryOp):
 
 
 def shard_ops(ops: Ops, table: Table, part: ShardRow) -> ShardOps:
-    return ShardOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, table)
+    return ShardOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, ops.servers, table)

@@ -53,10 +53,12 @@ class Flow(Closing, BaseFlow, Driver):
         durable: str | None = None,
         shards: int = 1,
     ) -> None:
-        super().__init__(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
+        self._address = Address.of(url, client, Redis, self)
+        super().__init__(
+            name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards, self._address
+        )
         self._durable = Durability.of(durable)
         self._within = bounding(seconds("timeout", timeout, zero=False))
-        self._address = Address.of(url, client, Redis, self)
 
     def start(
         self,

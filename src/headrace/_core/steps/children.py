@@ -98,7 +98,7 @@ def new(run: Run, call: object, args: Sequence[Any], options: Mapping[str, Any])
 
 def _refuse_elsewhere(run: Run, name: str, job: NewJob[Any]) -> None:
     home: Home = getattr(job, "home", NOWHERE)
-    if what := home.differs(run.callbacks.home):
+    if what := home.differs(run.callbacks.home.servers, run.callbacks.home.namespace):
         raise ConfigurationError(
             f"child {name!r}: its task is for another {what} than its parent, which its end would not reach: give both "
             "the same url= and namespace=, or let a step enqueue it, as in job.step('send', send), and wait with "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Generator, Hashable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from urllib.parse import urlsplit
@@ -103,8 +103,14 @@ class Address:
     def meant(self) -> frozenset[Hashable]:
         # the names of the server, and of the one in whose place it is used; none if that has none
         if self._instead_of is None:
-            return self.servers or _names(given(None), None)
+            return self.servers or self._of_environment
         return self._instead_of.servers and self._instead_of.servers | self.servers
+
+    @cached_property
+    def _of_environment(self) -> frozenset[Hashable]:
+        with suppress(ConfigurationError):  # an outbox needs no server
+            return _names(given(None), None)
+        return frozenset()
 
     @property
     def attend(self) -> Attend | None:

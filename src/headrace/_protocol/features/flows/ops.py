@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ from headrace._protocol.features.flows.rows import (
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
-from headrace._protocol.queue_ops import Ops
+from headrace._protocol.queue_ops import Ops, refuse_elsewhere
 from headrace._protocol.replies import Verdicts, ids
 from headrace._protocol.script import script
 from headrace._protocol.shards import ShardOps, shard_ops
@@ -121,6 +121,7 @@ class FlowOps:
         codec: Codec[Any] | None = None,
         lookup: Sequence[str] = (),
         settings: QueueSettings = DEFAULTS,
+        servers: Callable[[], frozenset[Hashable]] = frozenset,
     ) -> None:
         self.keys = Keys.of(name, namespace)
         if self.keys.group != name:
@@ -136,6 +137,7 @@ class FlowOps:
         self.codec = grouped(chosen(codec))
         self.lookup = tuple(map(_attribute, lookup))
         self.settings = settings
+        self.servers = servers
         self.stages: dict[str, Stage] = {}
 
     # -- declaring ---------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class FlowOps:
         keys = Keys.of(f"{self.name}/{short}", self.namespace)
         if short in self.stages:
             raise ConfigurationError(f"stage {short!r} of flow {self.name!r} is declared already")
-        ops = Ops(keys, self.settings, self.codec, self.namespace)
+        ops = Ops(keys, self.settings, self.codec, self.namespace, self.servers)
         stage = Stage(
             short, ops, self._names("next", following), self._names("children", children), options
         )
@@ -339,6 +341,7 @@ class FlowOps:
                 raise ValueError(f"FanOut: child {name!r} has no stage to begin in: give stage=")
             first = self._leads("FanOut", stage.name, stage.children, where, "children")
             ops = self.stages[first].ops
+            refuse_elsewhere(ops, job)
             item = ops.item(
                 NewJob(job.payload, name, job.headers, job.delay, job.priority), context
             )
