@@ -44,6 +44,7 @@ FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job s
 # seconds it waits after more of them, longer each time
 PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0
 RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked for a shorter delay
+PLAIN = frozenset((type(None), bool, int, float, bytes, str, list, dict))  # results, at a glance
 UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
 
@@ -217,6 +218,8 @@ def returned_verdict(value: Any) -> BaseException | None:
 
     A coroutine or a generator is no result. Nothing of its body has run, so that is a `TypeError`.
     """
+    if type(value) in PLAIN:
+        return None
     try:
         if isinstance(value, type) and issubclass(value, errors.Verdict):
             return value()

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from headrace import _forks
-from headrace._core.verdicts import meant
+from headrace._core.verdicts import PLAIN, meant
 from headrace._isolation import stages
 from headrace._isolation.link import Broken, Head, Link, Message, out_of_reach
 from headrace._isolation.program import MIB, Functions, Loaded, Program, resident
@@ -38,6 +38,7 @@ from headrace.errors import RunLost
 DEATH_OF_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 _libc = ctypes.CDLL(None)
 JOBS = 0  # the number of messages that answer nothing
+NOWHERE = nullcontext()  # that a span goes on
 
 
 def run(end: socket.socket, load: Callable[[], Loaded]) -> None:
@@ -90,7 +91,8 @@ class Mailbox:
                 finally:
                     self._moved.acquire()
                     self._receiving = False
-                    self._moved.notify_all()
+                    if self._wanted:  # else nobody asks, and this is the only thread here
+                        self._moved.notify_all()
                 if message is None:
                     continue
                 at = message[0].get("number", JOBS)
@@ -149,10 +151,8 @@ class Child:
         try:
             jobs = [self._job(turn, *one) for one in zip(head["jobs"], parts, strict=True)]
             if not batch:
-                awaits = inspect.iscoroutinefunction(function)
-                taker = partial(self._steps, turn, awaits=awaits)
-                object.__setattr__(jobs[0], "_steps", taker)
-            with continued(head["trace"]) if head["trace"] else nullcontext():
+                object.__setattr__(jobs[0], "_steps", partial(self._steps, turn, function))
+            with continued(head["trace"]) if head["trace"] else NOWHERE:
                 result, error = self._handled(function, jobs)
             if not batch:
                 error, result = meant(jobs[0].id, error, result, batch=False)
@@ -182,7 +182,7 @@ class Child:
         try:
             argument: Any = jobs if self._program.batch else jobs[0]
             result = copy_context().run(function, argument)
-            if inspect.isawaitable(result):
+            if type(result) not in PLAIN and inspect.isawaitable(result):
                 result = self._awaited(result)
         except BaseException as raised:
             error = raised
@@ -222,8 +222,8 @@ class Child:
 
         return self._loop.run(waits(), context=copy_context())
 
-    def _steps(self, turn: Turn, job: Job[Any], *, awaits: bool) -> Any:
-        loop = self._loop.get_loop if awaits else None
+    def _steps(self, turn: Turn, function: Callable[..., Any], job: Job[Any]) -> Any:
+        loop = self._loop.get_loop if inspect.iscoroutinefunction(function) else None
         return steps(turn, self._program.codec, job, loop)
 
     def _job(self, turn: Turn, head: Head, part: bytes) -> Job[Any]:
@@ -247,8 +247,9 @@ class Child:
 
 def peak() -> int:
     # bytes, where the system tells no other figure
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 class _Forwarding(logging.Handler):

@@ -196,17 +196,15 @@ class Children:
                 self._freed.notify()
 
     def _taken(self) -> Process | BaseException:
-        with suppress(IndexError):
-            return self._idle.pop()
-        with self._freed:
-            self._waiting += 1
+        while True:
             try:
-                while True:
-                    with suppress(IndexError):  # another thread may take it without the lock
-                        return self._idle.pop()
-                    self._freed.wait()
-            finally:
-                self._waiting -= 1
+                return self._idle.pop()
+            except IndexError:
+                with self._freed:
+                    self._waiting += 1
+                    if not self._idle:  # another thread may take the next without the lock
+                        self._freed.wait()
+                    self._waiting -= 1
 
     def _lost(self, one: Process, reason: str, kind: Reason) -> Killed:
         record_killed(self.queue, kind)

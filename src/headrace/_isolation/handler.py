@@ -52,13 +52,14 @@ class Isolated:
     deadline: float | None = None  # seconds
 
     def __attrs_post_init__(self) -> None:
+        self.inner = innermost(self.codec)
         self.__module__ = self.function.__module__
         self.__qualname__ = self.function.__qualname__
 
     def __call__(self, argument: Any) -> Any:
         jobs: Sequence[Job[Any]] = argument if self.batch else [argument]
-        codec = innermost(self.codec)
-        payloads = [as_bytes(codec.encode(job.payload)) for job in jobs]
+        encode = self.inner.encode
+        payloads = [as_bytes(encode(job.payload)) for job in jobs]
         head = self._head(jobs)
         dying: Run | None = None
         while True:
@@ -159,8 +160,7 @@ class _Turn:
             return self._result(head, parts)
         number = len(outcome.get("children", ()))
         result = self._result(head, parts[number:])
-        codec = innermost(self.handler.codec)
-        return stages.remade(outcome, parts[:number], codec, result)
+        return stages.remade(outcome, parts[:number], self.handler.inner, result)
 
     def _result(self, head: Head, parts: list[bytes]) -> Any:
         if (why := head.get("unencoded")) is not None:
@@ -169,7 +169,7 @@ class _Turn:
             return None
         if self.handler.bare:
             return parts[0]
-        return untyped(innermost(self.handler.codec)).decode(parts[0])
+        return untyped(self.handler.inner).decode(parts[0])
 
     # -- requests of the child ---------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class _Turn:
         value = getattr(self.jobs[0], which)[name]
         if value is None:
             return []
-        return [as_bytes(untyped(innermost(self.handler.codec)).encode(value))]
+        return [as_bytes(untyped(self.handler.inner).encode(value))]
 
     def _depart(self, *, lost: bool) -> None:
         """Let the job leave its worker, as its run is suspended, or its lease is lost."""

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from headrace import _forks
 
@@ -23,6 +23,7 @@ TIMEVAL = struct.Struct("@ll")
 READ_BYTES = 1 << 16  # bytes that are read at once
 HIGH = 64  # file numbers of a child's link begin here: a handler may close the low ones
 _written = json.JSONEncoder(separators=(",", ":")).encode
+_parsed = json.JSONDecoder().raw_decode  # which `json.loads` reaches by three more calls
 
 
 class Broken(EOFError):
@@ -60,7 +61,7 @@ class Link:
         data: bytes | bytearray = self._rest
         try:
             while len(data) < LENGTH.size or len(data) < LENGTH.size + LENGTH.unpack_from(data)[0]:
-                more = self._socket.recv(max(READ_BYTES, self._missing(data)))
+                more = self._socket.recv(self._missing(data) if data else READ_BYTES)
                 if not more:
                     raise Broken("the connection was closed")
                 if data:
@@ -78,10 +79,10 @@ class Link:
         return _read(bytes(data), end)
 
     def _missing(self, data: bytes | bytearray) -> int:
-        """Return how many bytes of a message that has begun to arrive are missing."""
+        """Return how many bytes to read of a message that has begun to arrive."""
         if len(data) < LENGTH.size:
-            return LENGTH.size
-        return int(LENGTH.unpack_from(data)[0]) + LENGTH.size - len(data)
+            return READ_BYTES
+        return max(READ_BYTES, int(LENGTH.unpack_from(data)[0]) + LENGTH.size - len(data))
 
     def close(self) -> None:
         with suppress(OSError):
@@ -98,12 +99,12 @@ def _read(data: bytes, end: int) -> Message:
             at += LENGTH.size
             parts.append(data[at : at + size])
             at += size
-        head = json.loads(parts[0])
+        head, read = _parsed(parts[0].decode("ascii"))
     except (ValueError, IndexError, struct.error) as error:
         raise Broken(str(error)) from None
-    if at != end or not isinstance(head, dict):
+    if at != end or read != len(parts[0]) or not parts[0].startswith(b"{"):
         raise Broken("no message")
-    return cast("Head", head), parts[1:]
+    return head, parts[1:]
 
 
 def out_of_reach(end: socket.socket) -> socket.socket:

@@ -72,13 +72,12 @@ class Nursery:
             with _forks.unforked:
                 self._control, theirs = socket.socketpair()
                 withhold_socket(self._control)
-                run = f"from {SERVER} import serve; serve({theirs.fileno()}, loads={loads})"
                 self._server = subprocess.Popen(  # noqa: S603 - our own program
                     [
                         spawn.get_executable(),
                         *vars(util)["_args_from_interpreter_flags"](),
                         "-c",
-                        run,
+                        f"from {SERVER} import serve; serve({theirs.fileno()}, loads={loads})",
                     ],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
