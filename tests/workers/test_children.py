@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ from tests.support.program import PROGRAM, environment
 from tests.support.servers import Server
 
 CHILDREN = """
-import json, multiprocessing, os, signal, subprocess, sys, time
+import faulthandler, json, multiprocessing, os, signal, subprocess, sys, time
 
+faulthandler.register(signal.SIGUSR1)
 CODE = (
     "import json, signal; print(json.dumps([signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,"
     " signal.getsignal(signal.SIGINT) == signal.default_int_handler, signal.set_wakeup_fd(-1), 0]))"
@@ -133,12 +136,41 @@ def queue(newest: Server) -> Iterator[Queue]:
         yield queue
 
 
-def _start(folder: Path, url: str, *command: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def _started(folder: Path, url: str, *command: str) -> Generator[subprocess.Popen[bytes]]:
+    """Run a program. If the test fails, its error says where the program and its forks wait. None
+    of them is left.
+    """
     for name, text in {"children": CHILDREN, "app": APP, "main": MAIN}.items():
         (folder / f"{name}.py").write_text(text)
-    return subprocess.Popen(
-        command, cwd=folder, env=environment(url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(url), stdout=pipe, stderr=pipe, start_new_session=True
+    ) as program:
+        try:
+            yield program
+        except BaseException as error:
+            error.add_note(_stacks(program))
+            raise
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+
+
+def _stacks(program: subprocess.Popen[bytes]) -> str:
+    states: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getpgid(int(process.name)) == program.pid:
+                kept = ("Pid", "PPid", "State", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt")
+                lines = (process / "status").read_text("ascii", "replace").splitlines()
+                states.append(" ".join(one for one in lines if one.partition(":")[0] in kept))
+    with suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGUSR1)
+        time.sleep(1)  # for dumps by processes of which any may hang
+        os.killpg(program.pid, signal.SIGKILL)
+    _, err = program.communicate()
+    return "\n".join([*states, err.decode("utf-8", "replace")])
 
 
 def _seen(queue: Queue, receipt: Any) -> dict[str, Any]:
@@ -166,20 +198,17 @@ def test_children_of_handlers(
     stops when it should.
     """
     receipt = queue.enqueue(json.dumps([method, stopping]).encode())
-    with _start(tmp_path, newest.url, sys.executable, "main.py", kind) as worker:
-        try:
-            if stopping:
-                until((tmp_path / "held").exists, "the handler")
-                worker.send_signal(signal.SIGTERM)
-            assert _seen(queue, receipt) == SEEN
-            if not stopping:
-                assert queue.result(queue.enqueue(b"next").id, PATIENCE) == b"next"
-                worker.send_signal(signal.SIGTERM)
-            out, err = worker.communicate(timeout=PATIENCE)
-            assert (worker.returncode, out) == (0, b"ended in good order\n"), err
-            assert queue.admin.workers() == []
-        finally:
-            worker.kill()
+    with _started(tmp_path, newest.url, sys.executable, "main.py", kind) as worker:
+        if stopping:
+            until((tmp_path / "held").exists, "the handler")
+            worker.send_signal(signal.SIGTERM)
+        assert _seen(queue, receipt) == SEEN
+        if not stopping:
+            assert queue.result(queue.enqueue(b"next").id, PATIENCE) == b"next"
+            worker.send_signal(signal.SIGTERM)
+        out, err = worker.communicate(timeout=PATIENCE)
+        assert (worker.returncode, out) == (0, b"ended in good order\n"), err
+        assert queue.admin.workers() == []
 
 
 @pytest.mark.slow
@@ -192,15 +221,12 @@ def test_children_under_the_program(
 ) -> None:
     """The same holds with `headrace work`."""
     receipt = queue.enqueue(json.dumps([method, False]).encode())
-    with _start(tmp_path, newest.url, *PROGRAM, "work", f"app:{kind}") as program:
-        try:
-            assert _seen(queue, receipt) == SEEN
-            program.send_signal(signal.SIGTERM)
-            _, err = program.communicate(timeout=PATIENCE)
-            assert program.returncode == 0, err
-            assert b"another is started" not in err
-        finally:
-            program.kill()
+    with _started(tmp_path, newest.url, *PROGRAM, "work", f"app:{kind}") as program:
+        assert _seen(queue, receipt) == SEEN
+        program.send_signal(signal.SIGTERM)
+        _, err = program.communicate(timeout=PATIENCE)
+        assert program.returncode == 0, err
+        assert b"another is started" not in err
 
 
 def test_a_fork_has_no_connection(newest: Server, queue: Queue) -> None:
