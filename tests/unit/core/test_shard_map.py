@@ -38,7 +38,7 @@ def answered(call: Any, found: Table | None) -> Any:
     """Let a call read or write this table, and return its value."""
     try:
         assert isinstance(next(call), Send)
-        call.send([{} if found is None else found.rows()])
+        call.send([{} if found is None else {"queue:q": "1", **found.rows()}])  # it is noted
     except StopIteration as end:
         return end.value
     raise AssertionError("it asks more")

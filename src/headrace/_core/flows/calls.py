@@ -71,8 +71,7 @@ class FlowVerbs:
 
     def where(self, name: str) -> Call[list[FlowOps]]:  # noqa: ARG002 - all are in one place
         """Return the flow in each place where the run of a job may be, the likeliest first."""
-        yield from ()
-        return [self.flow]
+        return self.everywhere()
 
     def of(self, claim: Claim) -> Call[FlowOps]:  # noqa: ARG002 - as above
         yield from ()

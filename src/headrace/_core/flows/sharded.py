@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from headrace._core.effects import Call, send, send_all
 from headrace._core.flows import calls as flow_calls
 from headrace._core.flows.calls import FlowVerbs
-from headrace._core.shards.map import ShardMap
+from headrace._core.shards.map import ShardMap, refuse_jobs_without_shards
 from headrace._model.flow import FlowState
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
@@ -104,7 +104,9 @@ class ShardedFlow(FlowVerbs):
         if not self.map.known:
             yield from self.map.look()
             for stage in self.flow.declared().values():
-                yield from send(table(stage.ops.keys))
+                if stage.ops.keys.queue not in self.map.table.queues:
+                    yield from refuse_jobs_without_shards(stage.ops)
+                    yield from send(table(stage.ops.keys))
 
     def at(self, ops: ShardOps) -> FlowOps:
         number = ops.shard.number

@@ -17,17 +17,15 @@ from typing import Any, ClassVar
 from attrs import define, field, frozen
 
 from headrace._core.effects import Call, Scan, send
+from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.job import NewJob
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Sealed, ShardRow, ShardState, Table, apart, tags
+from headrace._protocol import view_ops
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps, shard_ops, table
 from headrace.errors import NO_TABLE, ConfigurationError, ShardsMismatch
-
-
-def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
-    return True
 
 
 def named(job: NewJob[Any]) -> str | None:
@@ -40,8 +38,8 @@ def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) 
     return _read(keys, (yield from send(table(keys, new.rows(), known, queues))))
 
 
-def read(keys: Keys) -> Call[Table | None]:
-    rows = yield from send(table(keys))
+def read(keys: Keys, *, note: bool = True) -> Call[Table | None]:
+    rows = yield from send(table(keys, note=note))
     return _read(keys, rows) if rows else None
 
 
@@ -50,6 +48,18 @@ def _read(keys: Keys, rows: dict[str, str]) -> Table:
     if found is None:
         raise ShardsMismatch(0)
     return found
+
+
+# before the first use of a sharded queue, whose clients would not see these jobs
+def refuse_jobs_without_shards(ops: Ops) -> Call[None]:
+    counts = yield from send(
+        view_ops.counts(Ops(ops.keys, QueueSettings(priorities=LEVELS_AT_MOST)))
+    )
+    if left := counts.present - counts.dead:
+        raise ConfigurationError(
+            f"queue {ops.keys.queue!r} has {left:,} job{'' if left == 1 else 's'} without shards, which clients with "
+            "shards= would not see: let workers without shards= complete them first, or take another name"
+        )
 
 
 @frozen(eq=False)
@@ -115,7 +125,7 @@ class ShardMap:
     """
 
     ops: Ops
-    sound: Callable[[Keys], bool] = anywhere
+    sound: Callable[[Keys], bool] = lambda _: True
     now: Shards = field(init=False)
     sealed: set[int] = field(factory=set[int], init=False)  # shards that said they are sealed
     # removed shards, too
@@ -167,11 +177,14 @@ class ShardMap:
         keys = self.ops.keys
         ours = self.now
         asked = next(self._questions)
-        found = yield from read(keys)
+        found = yield from read(keys, note=ours.read)
         if found is None and not ours.read and (yield from self._strangers()):
             found = yield from read(keys)  # or another client wrote the table meanwhile
             if found is None:
                 raise ShardsMismatch(NO_TABLE)
+        if not ours.read and (found is None or keys.queue not in found.queues):
+            yield from refuse_jobs_without_shards(self.ops)
+            found = (yield from read(keys)) or found  # notes the queue
         if found is None:  # a copy is as good
             found = yield from write(keys, ours.table, None)
         elif (

@@ -54,9 +54,11 @@ def reshard(known: ShardMap, shards: int | None) -> Call[Resharding]:
         elif shards is not None:
             yield from begin(known, shards)
     yield from tidy(known)
-    left = yield from jobs_left(known)
     table = known.table
-    return Resharding(len(table.takers), len(table.draining), left)
+    counts = yield from send_each(
+        [view_ops.counts(known.at(shard.number)) for shard in table.draining]
+    )
+    return Resharding(len(table.takers), len(table.draining), sum(one.present for one in counts))
 
 
 def checked(shards: int) -> int:
@@ -217,10 +219,3 @@ def _keys(known: ShardMap) -> Call[list[tuple[str, int]]]:
         found += tags(names, keys.group)
         if not cursor:
             return found
-
-
-def jobs_left(known: ShardMap) -> Call[int]:
-    counts = yield from send_each(
-        [view_ops.counts(known.at(shard.number)) for shard in known.table.draining]
-    )
-    return sum(one.present for one in counts)

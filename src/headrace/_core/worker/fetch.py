@@ -46,7 +46,6 @@ from headrace._core.worker.tally import DIED
 from headrace._core.worker.terms import note_terms
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT, POLL_S
 from headrace._protocol.op import Op, TooLarge
-from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Verdicts
 
 # seconds without a free slot after which waiting batches go back to the queue
@@ -383,7 +382,11 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
             return
     if grant.levels is not None and grant.levels != consumer.leasing.levels_logged:
         consumer.leasing.levels_logged = grant.levels
-        yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
+        yield Log(
+            "levels_unknown",
+            f"queue {consumer.ops.keys.queue!r} has {grant.levels} priority levels, and this worker knows "
+            f"{consumer.ops.settings.priorities}: jobs of others wait for a worker with priorities={grant.levels}",
+        )
     _note_queue(consumer, call, grant, now)
     yield from _start(consumer, leased, now)
 
@@ -402,13 +405,6 @@ def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) 
         consumer.leasing.available = consumer.leasing.woken
         if call.woken and not grant.claims:
             consumer.timers.tick_at = 0.0  # a new schedule may have woken us
-
-
-def _unknown(ops: Ops, levels: int) -> str:
-    return (
-        f"queue {ops.keys.queue!r} has {levels} priority levels, and this worker knows {ops.settings.priorities}: "
-        f"jobs of others wait for a worker with priorities={levels}"
-    )
 
 
 def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[HeldJob]:

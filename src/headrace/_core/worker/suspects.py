@@ -44,9 +44,6 @@ class Suspects:
         these = set(map(id, fresh))
         return any(id(claim) not in these for member in self.members for claim in member.kept())
 
-    def others_ask(self, consumer: Consumer) -> bool:
-        return any(member.leasing.asking for member in self.members if member is not consumer)
-
     def clear(self) -> Call[None]:
         self.holder = self.job = None
         self.until = 0.0
@@ -86,7 +83,10 @@ def _starts(consumer: Consumer, suspect: HeldJob, until: float) -> bool:
     suspects.until = until
     suspects.holder = consumer
     suspects.job = suspect  # first: then other threads see it, or we see their jobs
-    if not overdue and (suspects.others_ask(consumer) or suspects.others_run([suspect])):
+    if not overdue and (
+        any(member.leasing.asking for member in suspects.members if member is not consumer)
+        or suspects.others_run([suspect])
+    ):
         suspects.job = None
         suspects.holder, suspects.until = before
         return False
