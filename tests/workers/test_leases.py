@@ -188,6 +188,7 @@ def test_a_job_that_comes_back_to_the_worker_that_ran_it(
     assert [bool(job.lost) for job in runs if job.payload == b"x"] == [True, False]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["returns", "raises"])
 def test_a_handler_that_gives_up_has_not_finished(
     work: Work, queue: Queue, client: redis.Redis, how: str

@@ -46,6 +46,7 @@ def test_offloaded_payloads(
         assert not list(path.iterdir())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("over", [None, 1])
 def test_sealed_payloads(

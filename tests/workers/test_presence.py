@@ -43,6 +43,7 @@ def test_facts(work: Work, queue: Queue) -> None:
         assert facts.host
 
 
+@pytest.mark.sampled
 def test_a_quiet_worker_finishes_its_job_and_leases_no_other(
     work: Work, queue: Queue, record: Recorder, gate: threading.Event
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_restart_of_the_same_code_changes_nothing(
         assert known(queue)["tasks/x"].next_due == due
 
 
+@pytest.mark.sampled
 def test_versions_side_by_side(work: Work, queue: Queue, newest: Server) -> None:
     """In a rolling restart each version has its schedules. The last old worker ends those that left
     the code."""
@@ -121,6 +122,7 @@ def test_code_without_any_ends_them(work: Work, queue: Queue, newest: Server) ->
         until(lambda: not known(queue))
 
 
+@pytest.mark.sampled
 def test_one_that_is_deleted_with_its_queue_comes_back(
     work: Work, queue: Queue, newest: Server
 ) -> None:

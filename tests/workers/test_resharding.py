@@ -38,6 +38,7 @@ def registered(queue: Any, name: str) -> int:
     return sum(worker.name.startswith(name) for worker in queue.admin.workers())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shards", [8, 2, 12])
 def test_a_worker_takes_on_new_shards_and_leaves_old_ones(
     server: Server, client: Any, queue: Any, kind: str, shards: int
@@ -86,6 +87,7 @@ def test_a_worker_goes_on_with_a_change_that_stopped(
     assert [part.state for part in table_of(client).shards] == ["draining"] * OLD + ["open"] * 6
 
 
+@pytest.mark.sampled
 @pytest.mark.long
 def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> None:
     """Producers go on while shards are added and removed. No job is lost or runs twice."""

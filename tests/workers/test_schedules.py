@@ -111,6 +111,7 @@ def test_the_server_restarts(kind: str, tmp_path: Path, record: Recorder) -> Non
             assert queue.counts().enqueued == len(set(record.ended))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_worker_that_lacks_the_library(
     work: Work,

@@ -201,6 +201,7 @@ def test_a_key_s_jobs_come_in_order_to_one_slot(server: Server, queue: Any, kind
     assert done == {f"k{k}": [*range(k, 300, 10)] for k in range(10)}
 
 
+@pytest.mark.sampled
 def test_a_foreign_job_wakes_a_worker_at_rest(server: Server, queue: Any, kind: str) -> None:
     worker, runs = Running(kind, url=server.url), Recorder()
 
@@ -219,6 +220,7 @@ def test_a_foreign_job_wakes_a_worker_at_rest(server: Server, queue: Any, kind: 
     assert runs.ended == [b"%d" % number for number in range(SHARDS)]
 
 
+@pytest.mark.sampled
 def test_slow_jobs_of_one_shard_leave_the_others_their_turn(
     server: Server, queue: Any, kind: str
 ) -> None:
@@ -280,6 +282,7 @@ def test_failures_are_judged_as_anywhere(server: Server, queue: Any, kind: str) 
     assert (queue.counts().completed, queue.counts().dead, queue.counts().lost) == (5, 10, 0)
 
 
+@pytest.mark.sampled
 def test_a_dead_worker_s_jobs_come_back_in_every_shard(
     server: Server, queue: Any, kind: str
 ) -> None:
@@ -464,6 +467,7 @@ def test_persistent_jobs_have_one_holder_in_every_shard(
     assert (counts.parked, counts.enqueued, counts.lost) == (8, 8, 0)
 
 
+@pytest.mark.sampled
 def test_a_persistent_job_whose_holder_died_is_held_again(
     server: Server, queue: Any, kind: str
 ) -> None:
