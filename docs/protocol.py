@@ -119,7 +119,8 @@ PARTS = {
         "channel",
         (
             "Tells the workers which leased entries were cancelled: their IDs, or `*` when the queue was deleted. "
-            "`active`: a worker has begun, or rests no more."
+            "`active`: a worker has begun, or rests no more. "
+            "`ended` and the prefix of a queue: children there have ended, of runs here."
         ),
     ),
     "events": (

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from headrace import DeadLetter, Job, JobFailed, NewJob, Queue, Retry
+from headrace._core.steps import away
 from headrace._protocol.features.runs import ops as step_ops
 from headrace._protocol.keys import Keys
 from headrace.errors import ChildFailed, CodecError, ConfigurationError
@@ -142,6 +143,21 @@ def test_cancel_goes_down(fleet: Running, orders: Queue[Any], mail: Queue[Any]) 
         until(lambda: orders.counts().blocked, "a parent that waits")
         assert orders.cancel("o")
         assert mail.counts().cancelled == 2
+
+
+def test_a_message_brings_an_end_at_once(
+    fleet: Running, orders: Queue[Any], client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks for ends otherwise in this test. Messages of strangers do no harm."""
+    monkeypatch.setattr(away, "LOOK_MIN_S", 600.0)
+    monkeypatch.setattr(away, "LOOK_MAX_S", 600.0)
+    serve(fleet, "mail", double)
+    serve(fleet, "orders", mails)
+    with fleet:
+        for message in (b"ended", b"ended \xff", b"ended nowhere"):
+            client.publish(key("control", "orders"), message)
+        receipts = [orders.enqueue(b"x") for _ in range(30)]
+        assert {one.result(PATIENCE) for one in receipts} == {b"ok xx"}
 
 
 def test_a_dead_parent_learns_of_its_child(

@@ -5,7 +5,8 @@ starts its open children once more, which does nothing where that was done. Thei
 the slot, also for ten minutes after the parent has recorded their ends.
 
 The script that ends a child keeps a report in the child's slot. Workers of the parent's queue fetch
-it, record it once, and then remove it. So the child's queue may have no worker any more, and a
+it, record it once, and then remove it. A message tells them of it at once, or else they look from
+time to time. So the child's queue may have no worker any more, and a
 report without a parent is dropped. While the parent's queue has no worker, a report stays for 30
 days.
 """
@@ -161,6 +162,7 @@ def _placed_anew(
 class Home:
     since: float  # when a child was started there, or a report came
     due: float = 0.0  # when to look next
+    own: bool = False  # this worker has started a child there
 
 
 @define(eq=False)
@@ -171,11 +173,19 @@ class Homes:
     said_at: float = float("-inf")
 
     def note(self, home: str, now: float) -> None:
-        self.known[home] = Home(now, now + LOOK_MIN_S)
+        self.known[home] = Home(now, now + LOOK_MIN_S, own=True)
 
     def learn(self, some: Sequence[str], now: float) -> None:
         for home in some:
             self.known.setdefault(home, Home(now))
+
+    # children have ended there: look at once, unless other workers have started them
+    def hurry(self, home: str) -> bool:
+        known = self.known.get(home)
+        if known is None or not known.own:
+            return False
+        known.due = 0.0
+        return True
 
 
 def fetch_ends(ops: Ops, homes: Homes) -> Call[float]:
@@ -187,15 +197,13 @@ def fetch_ends(ops: Ops, homes: Homes) -> Call[float]:
             try:
                 came, more = yield from _fetch(ops, home, rests=now - known.since > RESTS_S)
             except Exception as error:  # the reports are safe in that slot
-                came = False
-                more = True
                 known.due = now + SILENT_S
                 yield from _say(homes, home, now, error)
             else:
                 known.since = now if came else known.since
                 known.due = now + min(max((now - known.since) / 10, LOOK_MIN_S), LOOK_MAX_S)
-            if not more and homes.known.get(home) is known:
-                del homes.known[home]
+                if not more and homes.known.get(home) is known:
+                    del homes.known[home]
         soon = min(soon, max(known.due - now, LOOK_MIN_S))
     return soon
 

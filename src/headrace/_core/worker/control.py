@@ -3,9 +3,10 @@ of operators."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace._core.effects import Phase, Receive, Role, Sleep, Wake
+from headrace._core.steps.away import fetch_ends
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import note_activity
 from headrace._core.worker.lifecycle import Lifecycle
@@ -16,6 +17,7 @@ from headrace._protocol.limits import BLOCK_S
 RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions
 ACTIVE = b"active"  # a worker has started here, or has left idle mode
 ASK = b"ask"  # an operator asks a worker for something
+ENDED = b"ended "  # children in this queue of another slot have ended
 
 
 def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
@@ -36,17 +38,34 @@ def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role
             for consumer in consumers:
                 declare_again(consumer)  # the queue may have been deleted before
                 yield from check(consumer)
-        for channel, message in received.messages:
-            if channel not in by_channel:
-                continue
-            if message == ASK:
-                by_channel[channel].registration.asked = True
-                yield Wake(everyone=True)
-            elif message != ACTIVE:
-                yield from check_named(by_channel[channel], message)
-            elif note_activity(by_channel[channel]):
-                # from this sweep on we know the live workers
-                yield from sweep(worker, [by_channel[channel]])
+        yield from _hear(worker, by_channel, received.messages)
         if received.state in ("cut", "refused"):
             yield Sleep(RETRY_REFUSED_S if received.state == "refused" else pause)
             pause = min(2 * pause, 2.0)
+
+
+def _hear(
+    worker: Lifecycle,
+    by_channel: Mapping[str, Consumer],
+    messages: Sequence[tuple[str, bytes]],
+) -> Role:
+    hurried: set[Consumer] = set()
+    for channel, message in messages:
+        if channel not in by_channel:
+            continue
+        consumer = by_channel[channel]
+        if message == ASK:
+            consumer.registration.asked = True
+            yield Wake(everyone=True)
+        elif message.startswith(ENDED):
+            if consumer.jobs.homes.hurry(message.removeprefix(ENDED).decode("utf-8", "replace")):
+                hurried.add(consumer)
+        elif message != ACTIVE:
+            yield from check_named(consumer, message)
+        elif note_activity(consumer):
+            # from this sweep on we know the live workers
+            yield from sweep(worker, [consumer])
+    for consumer in hurried:
+        yield from fetch_ends(consumer.ops, consumer.jobs.homes)
+    if hurried:
+        yield Sleep(0.02)  # the ends of this time are fetched together

@@ -87,22 +87,19 @@ function runs.note_reported(reported, ids, ms)
   local now = clock()
   keep_until(reported, ids, now + ms, now)
 end
--- Keep the end of a child for a parent in another slot.
-function runs.keep_report(links, link, id, state, text, size)
+-- Keep the end of a child for a parent in another slot, and tell the parent's workers that there is one.
+function runs.keep_report(link, id, state, text, size, links)
   local home = string.sub(links, 1, -6)
   local reports = home .. 'reports:' .. link[1]
   local report = {link[2], link[3], link[4], state, size <= runs.CHILD_BYTES and text or false, size}
   redis.call('HSET', reports, id, cmsgpack.pack(report))
   redis.call('PEXPIRE', reports, runs.REPORT_MS)
   runs.note_reported(home .. 'reported', {id}, runs.REPORT_MS)
+  tell_holders(link[1] .. 'control', 'ended ' .. home)
 end
 function runs.tell_parent(links, link, id, state, text)
-  local size = #(text or '')
-  if runs.is_near(links, link[1]) then
-    runs.report_child(link, id, state, text, size)
-  else
-    runs.keep_report(links, link, id, state, text, size)
-  end
+  local tell = runs.is_near(links, link[1]) and runs.report_child or runs.keep_report
+  tell(link, id, state, text, #(text or ''), links)
 end
 -- Report the ends of jobs, most of which are no children. Keys of a parent that are of other types stop no end of a
 -- child.
