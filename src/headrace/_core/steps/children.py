@@ -263,8 +263,7 @@ def first(run: Run, label: str, sources: Mapping[str, Any]) -> Call[First]:
     if isinstance(source, Child):
         return First(name, _value(run, source.job, records[name]))
     if isinstance(source, Signal):
-        signalled = run.values.decoded(f"signal {source.name!r}", records[name].value)
-        return First(name, signalled)
+        return First(name, run.values.decoded(f"signal {source.name!r}", records[name].value))
     return First(name, None)
 
 
@@ -358,9 +357,8 @@ def _first_failure(records: Any) -> Record | None:
 
 
 def _fail(record: Record) -> NoReturn:
-    reason = None if record.value is None else record.value.decode("utf-8", "replace")
-    if reason is not None:
-        reason = NESTED.sub("", reason)
+    said = record.value
+    reason = None if said is None else NESTED.sub("", said.decode("utf-8", "replace"))
     raise ChildFailed(record.child, record.outcome, reason)
 
 

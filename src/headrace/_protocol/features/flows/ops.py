@@ -239,20 +239,19 @@ class FlowOps:
             if key in self.lookup
             for one in ([value] if isinstance(value, str) else value)
         ]
-        extra = [self.keys.flow(name), *(ops.keys.key(key) for key in _BEGIN)]
-        kept = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
         args: list[Arg] = [
             name,
             first,
             item[1],
-            kept,
+            json.dumps(checked, ensure_ascii=False, separators=(",", ":")),
             len(members),
             *members,
             *item[2],
             FLOW,
             self.keys.flow(name),
         ]
-        return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1))
+        keys = [self.keys.flow(name), *map(ops.keys.key, _BEGIN)]
+        return self._op("flow_start", keys, args, lambda reply: Receipt(name, reply == 1))
 
     def step(
         self,
@@ -389,19 +388,22 @@ class FlowOps:
         """Take at most `STEPS_PER_SCRIPT` steps with `CHILDREN_AT_MOST` children. *worker*, unless
         '', fences them."""
         stages = self.declared().values()
-        keys = [stage.ops.keys.key(part) for stage in stages for part in _PARTS]
         args: list[Arg] = [
             worker,
             millis(self.settings.result_ttl),
             self.settings.dead_limit,
             len(stages),
+            *(arg for stage in stages for arg in (stage.name, next(iter(stage.next), ""))),
+            *(arg for step in steps for arg in step.args),
         ]
-        for stage in stages:
-            args += (stage.name, next(iter(stage.next), ""))
-        for step in steps:
-            args += step.args
         return self._op(
-            "flow_advance", [*keys, *(step.run for step in steps)], args, advanced(self.name)
+            "flow_advance",
+            [
+                *(stage.ops.keys.key(part) for stage in stages for part in _PARTS),
+                *(step.run for step in steps),
+            ],
+            args,
+            advanced(self.name),
         )
 
     def events(self) -> Op[list[Advance]]:
