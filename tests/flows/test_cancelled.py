@@ -11,6 +11,7 @@ import redis
 
 from headrace import FanOut, JobFailed, NewJob, Next
 from tests.flows.conftest import Flows, shop
+from tests.steps.test_undone import run
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
 
@@ -93,6 +94,23 @@ def test_of_a_child_that_another_one_had_cancelled(flows: Flows) -> None:
     for asked in (flows.flow, flows.queues["pick"]):
         with pytest.raises(JobFailed, match="first o/1/a: why"):
             asked.result("o", PATIENCE)
+
+
+@pytest.mark.parametrize("how", ["the flow", "a sibling"])
+def test_the_children_that_a_cancelled_jobs_run_has_started(flows: Flows, how: str) -> None:
+    """They are cancelled, with their own children."""
+    fanned(flows, "a", "b", failed="cancel")
+    jobs = {lease.job.id: lease for lease in flows.lease("pack", 2)}
+    sub = flows.connect("shop/sub")
+    run(sub, jobs["o/1/b"].job.start(("shop/sub", b"")))
+    (child,) = sub.lease_many(1)
+    run(sub, child.job.start(("shop/sub", b"")))
+    if how == "the flow":
+        assert flows.flow.cancel("o")
+    else:
+        assert jobs["o/1/a"].dead_letter("why")
+        assert flows.flow.state("o").state == "failed"
+    assert (sub.counts().present, sub.counts().cancelled) == (0, 2)
 
 
 @pytest.mark.parametrize("history", [0, 10])

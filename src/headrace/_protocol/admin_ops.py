@@ -58,8 +58,7 @@ class Cancelled(NamedTuple):
 
 def _cancelled(reply: Any) -> Cancelled:
     number, *words = [reply] if isinstance(reply, int) else reply
-    children = zip(map(text, words[::2]), map(text, words[1::2]), strict=True)
-    return Cancelled(int(number), [*children])
+    return Cancelled(int(number), replies.pairs(words))
 
 
 def _cancelled_page(reply: Any) -> tuple[Cancelled, str, str]:

@@ -53,10 +53,11 @@ class Died:
 class Verdicts(list[bool]):
     """One bool per job to settle. `letters` has new dead letters, each with its queue, by their
     positions in this list. Other jobs that died because of the settlement have the positions -1,
-    -2, ….
+    -2, …. `orphans` are the open children of cancelled jobs.
     """
 
     letters: Mapping[int, tuple[str, Died]] = MappingProxyType({})
+    orphans: Sequence[tuple[str, str]] = ()
 
 
 @frozen
@@ -165,6 +166,10 @@ def raw(value: Any) -> bytes:
 
 def bools(reply: Any) -> list[bool]:
     return [x != 0 for x in reply]
+
+
+def pairs(words: Any) -> list[tuple[str, str]]:
+    return [*zip(map(text, words[::2]), map(text, words[1::2]), strict=True)]
 
 
 def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[[Any], Verdicts]:

@@ -8,14 +8,16 @@ from typing import Any
 from attrs import define
 
 from headrace._core.effects import Call, Now, Sleep, send, send_all, settle
+from headrace._core.steps import children
 from headrace._model.flow import FlowState
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, summed
 from headrace._protocol import view_ops
-from headrace._protocol.features.flows.ops import STEPS_PER_SCRIPT, FlowOps
+from headrace._protocol.features.flows.ops import STEPS_PER_SCRIPT, Advance, FlowOps
 from headrace._protocol.limits import PAGES_IN_A_ROW, POLL_S
 from headrace._protocol.op import Op
+from headrace._protocol.replies import Verdicts
 from headrace.errors import JobFailed
 
 GOING = ("running", "blocked")  # states of runs that have not ended
@@ -27,9 +29,15 @@ def sweep(flow: FlowOps) -> Call[None]:
     """Take the steps for events outside of the flow. Any worker or client may do so."""
     for _ in range(PAGES_IN_A_ROW):
         events = yield from send(flow.events())
-        some = events[:STEPS_PER_SCRIPT]
-        if not some or not any((yield from settle(flow.advance(some)))):
+        if not events or not any((yield from advanced(flow, events[:STEPS_PER_SCRIPT]))):
             return
+
+
+def advanced(flow: FlowOps, steps: Sequence[Advance]) -> Call[Verdicts]:
+    """Take steps, and cancel the children that the runs of cancelled jobs have started."""
+    verdicts = yield from settle(flow.advance(steps))
+    yield from children.cancel(next(iter(flow.stages.values())).ops, verdicts.orphans)
+    return verdicts
 
 
 def read(
@@ -47,15 +55,14 @@ def found(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
     # refused before anything is sent
     every = [flow.found(name, value, "") for name, value in wanted.items()]
     yield from sweep(flow)
-    found: set[str] | None = None
+    matching: list[set[str]] = []
     for op, (name, value) in zip(every, wanted.items(), strict=True):
         cursor, names = yield from send(op)
-        ids = set(names)
         while cursor:
-            cursor, names = yield from send(flow.found(name, value, cursor))
-            ids |= set(names)
-        found = ids if found is None else found & ids
-    states = yield from read(flow, sorted(found or ()))
+            cursor, more = yield from send(flow.found(name, value, cursor))
+            names += more
+        matching.append(set(names))
+    states = yield from read(flow, sorted(set[str].intersection(*matching)))
     return [state for state in states if state is not None and state.state in GOING]
 
 
@@ -124,7 +131,7 @@ class FlowVerbs:
         self.flow.cancelling(name)  # refused before anything is sent
         for flow in (yield from self.where(name)):
             yield from sweep(flow)
-            (done,) = yield from settle(flow.advance([flow.cancelling(name)]))
+            (done,) = yield from advanced(flow, [flow.cancelling(name)])
             yield from sweep(flow)
             if done:
                 return True

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from headrace._model.flow import FlowState
 from headrace._model.state import Children, Place
-from headrace._protocol.replies import Verdicts, bools, decoded_number, died, raw, text
+from headrace._protocol.replies import Verdicts, bools, decoded_number, died, pairs, raw, text
 from headrace.errors import ReplyError
 
 # the other states have one name
@@ -18,10 +18,12 @@ _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}
 
 def advanced(flow: str) -> Callable[[Any], Verdicts]:
     def decode(reply: Any) -> Verdicts:
-        letters: Any = reply[-1] if reply and isinstance(reply[-1], list) else []
-        made = Verdicts(bools(reply[: len(reply) - bool(letters)]))
+        at = next((i for i, one in enumerate(reply) if isinstance(one, list)), len(reply))
+        made = Verdicts(bools(reply[:at]))
+        made.orphans = [pair for words in reply[at + 1 :] for pair in pairs(words)]
         made.letters = {
             -n: (f"{flow}/{text(stage)}", died(letter))
+            for letters in reply[at : at + 1]
             for n, (stage, *letter) in enumerate(letters, 1)
         }
         return made
