@@ -50,9 +50,17 @@ def test_storm(tmp_path: Path) -> None:
     ],
 )
 def test_planted_bug_of_a_storm(mutant: str, complaint: tuple[str, ...], tmp_path: Path) -> None:
-    with Storm(binaries()[0], tmp_path, SEED, mutant) as storm:
-        storm.blow(SECONDS, until_heard=complaint)
-        assert storm.heard(complaint), storm.story()
+    """Not each storm meets the bug, as no two are the same. Then the next one has its turn."""
+    stories = list[str]()
+    for number in range(4):
+        path = tmp_path / str(number)
+        path.mkdir()
+        with Storm(binaries()[0], path, SEED + number, mutant) as storm:
+            storm.blow(SECONDS, until_heard=complaint)
+            if storm.heard(complaint):
+                return
+            stories.append(storm.story())
+    pytest.fail("\n".join(stories))
 
 
 @each(
