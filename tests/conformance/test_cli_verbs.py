@@ -227,7 +227,9 @@ def test_find(within: Program, queue: Queue) -> None:
 
 
 def test_the_tree_of_a_run(within: Program, queue: Queue, newest: Server) -> None:
-    """Children of children are lines below their parent, and nested in JSON."""
+    """Children of children are lines below their parent, and nested in JSON. A line says where the
+    child is.
+    """
     with Queue("q/a", url=newest.url) as parent, Queue("q/b", url=newest.url) as below:
         parent.enqueue(b"x", id="run")
         with pytest.raises(RunSuspended):
@@ -237,6 +239,8 @@ def test_the_tree_of_a_run(within: Program, queue: Queue, newest: Server) -> Non
     shown = within("show", "q/a", "run").stdout.splitlines()
     words = [line.split(":")[0] for line in shown if line.startswith(("step\t", "child\t"))]
     assert words == ["step\tb", "child\t  ↳ b", "step\tb-2"]
+    placed = [line.partition(" as ")[2].partition(",")[0] for line in shown if "running as" in line]
+    assert placed == ["run/b of q/b", "run/b/b of q/b", "run/b-2 of q/b"]
     (row,) = lines(within("show", "q/a", "run", "--json"))
     assert [[one["child"] for one in step["children"]] for step in row["steps"]] == [
         ["run/b/b"],

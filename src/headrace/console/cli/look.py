@@ -463,7 +463,8 @@ def _step_line(step: Step) -> str:
     omitted = f"its value of {step.omitted:,} bytes is not kept" if step.omitted else None
     attempt = f"attempt {step.attempt}" if step.attempt else None
     began = clock(step.began) if step.began else None
-    parts = (step.state, attempt, began, took, due, sent, result, omitted)
+    child = step.child and f"{step.state} as {plain(step.child)} of {plain(step.queue or '')}"
+    parts = (child or step.state, attempt, began, took, due, sent, result, omitted)
     return f"{plain(step.name)}: {', '.join(part for part in parts if part)}"
 
 
