@@ -438,6 +438,8 @@ def test_batches_and_persistent_jobs_take_none(
         with pytest.raises(ConfigurationError) as error:
             yield partial(jobs[0].step, "x", calls.of(kind, "x"))
         errors.append(str(error.value))
+        with pytest.raises(ConfigurationError, match="takes no steps and no progress"):
+            jobs[0].progress(0.5)
 
     queue.enqueue(b"x", id="a")
     with worker:

@@ -428,8 +428,9 @@ class Job(_Open[T_co]):
         steps = self._steps
         if steps is None:
             raise ConfigurationError(
-                f"job {self.id!r} takes no steps: they are for handlers of single jobs, and leases; not for jobs of a "
-                "batch, of a persistent handler, leased at most once, or in another process"
+                f"job {self.id!r} takes no steps and no progress: they are for handlers of single "
+                "jobs, and leases; not for jobs of a batch, of a persistent handler, leased at most "
+                "once, or in another process"
             )
         if callable(steps):
             steps = steps(self)

@@ -484,7 +484,8 @@ def refuse_steps(job: Job) -> NoReturn:
     """Raise `ConfigurationError`, because a job that was leased at most once is complete. Its run
     cannot go on."""
     raise ConfigurationError(
-        f"job {job.id!r} was leased with at_most_once=True, and is complete: it takes no steps"
+        f"job {job.id!r} was leased with at_most_once=True, and is complete: it takes no steps and "
+        "no progress"
     )
 
 
