@@ -68,4 +68,4 @@ def _hear(
     for consumer in hurried:
         yield from fetch_ends(consumer.ops, consumer.jobs.homes)
     if hurried:
-        yield Sleep(0.02)  # the ends of this time are fetched together
+        yield Sleep(0.005)  # the ends of this time are fetched together
