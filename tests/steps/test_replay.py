@@ -458,6 +458,20 @@ def test_a_child_that_runs_meets_changed_code(call: Any, end: str, reason: str) 
     assert reason in found.reason
 
 
+def test_a_poll_reads_its_records_once() -> None:
+    """Its choice has no record yet, and there is no server."""
+
+    def handler(job: Job) -> None:
+        packed = job.start(pack, 1)
+        chosen = job.first(done=packed, now=job.timer(seconds=0))
+        job.step(f"because {chosen.name}", paid)
+
+    now = row("now", "sleep", ended=0, due=900.0)
+    ended = child("pack", "completed", value="1")
+    assert of_handler(handler, child("pack"), now).at == "because now"
+    assert of_handler(handler, ended, now).at == "because done"
+
+
 def test_a_step_in_front_of_a_first() -> None:
     """The records of its signals, its timers and its choice are still in the code."""
 
