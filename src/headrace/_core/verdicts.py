@@ -218,9 +218,9 @@ def returned_verdict(value: Any) -> BaseException | None:
 
     A coroutine or a generator is no result. Nothing of its body has run, so that is a `TypeError`.
     """
-    if type(value) in PLAIN:
-        return None
     try:
+        if type(value) in PLAIN:
+            return None
         if isinstance(value, type) and issubclass(value, errors.Verdict):
             return value()
         return value if isinstance(value, errors.Verdict) else _not_run(value)

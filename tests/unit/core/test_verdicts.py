@@ -320,6 +320,15 @@ def test_a_class_that_is_returned_is_as_if_raised(returned: type, expected: type
     assert type(returned_verdict(returned)) is expected
 
 
+def test_a_result_whose_type_has_no_hash_is_an_error() -> None:
+    """Nothing is raised, which would end the handler's thread."""
+
+    class Meta(type):
+        __hash__ = None  # type: ignore[assignment]
+
+    assert type(returned_verdict(Meta("Odd", (), {})())) is TypeError
+
+
 @each(
     "value",
     [None, b"x", 5, {"1-0": Release()}, ValueError("x"), ValueError, BatchError({}), [Release()]],
