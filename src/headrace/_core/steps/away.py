@@ -5,10 +5,10 @@ starts its open children once more, which does nothing where that was done. Thei
 the slot, also for ten minutes after the parent has recorded their ends.
 
 The script that ends a child keeps a report in the child's slot. Workers of the parent's queue fetch
-it, record it once, and then remove it. A message tells them of it at once, or else they look from
-time to time. So the child's queue may have no worker any more, and a
-report without a parent is dropped. While the parent's queue has no worker, a report stays for 30
-days.
+it, record it once, and then remove it. The script also publishes a message, so that the worker that
+started the child looks at once. The others, and workers that miss it, look from time to time. So
+the child's queue may have no worker any more, and a report without a parent is dropped. While the
+parent's queue has no worker, a report stays for 30 days.
 """
 
 from __future__ import annotations
